@@ -1,11 +1,14 @@
 //! Counts instructions with callgrind: `instr` prints a line for each driver, work and size of bursts, and some for `fwd l3`;
 //! `instr DRIVER WORK SIZES RING ROUNDS [hardware]` is what it runs under valgrind to get there.
 //!
+//! It fails if igb takes over 1.15 times what ixgbe takes for anything, or a virtual function not the same.
+//!
 //! SIZES is a burst, `32`, or how many packets are found where a burst has room for more, `3/32`; several, in turn, are `1,32,3/32`.
 //! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
 use benches::{MeasureRig, Rig, RouteRig, Routing, Table, VirtioRig, Work};
 use ethdev::Port;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -19,8 +22,12 @@ const PARTS: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 16];
 /// Packets found in turn: 180 in 16 bursts.
 const MIXED: [usize; 16] = [1, 32, 3, 17, 8, 2, 25, 1, 5, 12, 32, 4, 1, 7, 29, 1];
 const DRIVERS: [&str; 4] = ["ixgbe", "igb", "virtio-split", "virtio-packed"];
-/// A virtual function of the 82599, whose queues are those of `ixgbe`: only forwarding in full bursts.
+/// A virtual function of the 82599, whose queues are those of `ixgbe`: full bursts only.
 const FUNCTION: &str = "ixgbevf";
+/// What others may take of the instructions of `ixgbe`, by work and burst, at least and at most: a function the same but for a hundredth.
+const COMPARED: [(&str, [f64; 2]); 2] = [("igb", [0.0, 1.15]), (FUNCTION, [0.99, 1.01])];
+/// Instructions that are no difference: a share of so few is the counting's own.
+const NO_DIFFERENCE: f64 = 0.3;
 /// Packets, or polls that find nothing: about a hundred times around the ring.
 const COUNTED: usize = 51_200;
 /// Before that, so that the rings and the cache are as they stay.
@@ -99,6 +106,7 @@ impl FromStr for Sizes {
 }
 
 fn table() -> Result<(), String> {
+    let mut counted = Counted::default();
     let full = |burst| Sizes { found: vec![burst], room: burst };
     let part = |found| Sizes { found: vec![found], room: ROOM };
     for driver in DRIVERS {
@@ -108,54 +116,88 @@ fn table() -> Result<(), String> {
                 continue;
             }
             for burst in BURSTS {
-                print(driver, work, &burst.to_string(), &full(burst))?;
+                counted.print(driver, work, &burst.to_string(), &full(burst))?;
             }
         }
         for found in PARTS {
-            print(driver, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
+            counted.print(driver, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
         }
-        print(driver, Work::Forward, &format!("mixed/{ROOM}"), &Sizes { found: MIXED.to_vec(), room: ROOM })?;
+        counted.print(driver, Work::Forward, &format!("mixed/{ROOM}"), &Sizes { found: MIXED.to_vec(), room: ROOM })?;
         for work in [Work::Receive, Work::Transmit] {
-            print(driver, work, &format!("0/{ROOM}"), &part(0))?;
+            counted.print(driver, work, &format!("0/{ROOM}"), &part(0))?;
         }
     }
     for burst in BURSTS {
-        print(FUNCTION, Work::Forward, &burst.to_string(), &full(burst))?;
+        counted.print(FUNCTION, Work::Forward, &burst.to_string(), &full(burst))?;
     }
     for work in [Work::Receive, Work::Transmit] {
-        print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
+        counted.print(FUNCTION, work, &ROOM.to_string(), &full(ROOM))?;
     }
-    print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
-    print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
-    print(ROUTE_LIVE_FULL, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
-    print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
-    print(ROUTE_VLAN, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    for work in [Work::Receive, Work::Transmit] {
+        counted.print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
+    }
+    counted.print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
+    counted.print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    counted.print(ROUTE_LIVE_FULL, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    counted.print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    counted.print(ROUTE_VLAN, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
-        print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
+        counted.print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
     }
-    print(ROUTE_SMALL, Work::Forward, &format!("mixed/{ROOM}"), &Sizes { found: MIXED.to_vec(), room: ROOM })?;
-    print(ROUTE_SMALL, Work::Forward, &format!("0/{ROOM}"), &part(0))
+    counted.print(
+        ROUTE_SMALL,
+        Work::Forward,
+        &format!("mixed/{ROOM}"),
+        &Sizes { found: MIXED.to_vec(), room: ROOM },
+    )?;
+    counted.print(ROUTE_SMALL, Work::Forward, &format!("0/{ROOM}"), &part(0))?;
+    counted.compare()
 }
 
-/// Counts and prints a line.
-fn print(driver: &str, work: Work, name: &str, sizes: &Sizes) -> Result<(), String> {
-    // The pool has no hardware's part.
-    let none = work == Work::Pool;
-    let turns = sizes.turns(COUNTED);
-    let (all, hardware) = std::thread::scope(|scope| {
-        let count = |hardware| scope.spawn(move || instructions(driver, work, sizes, turns, hardware));
-        let (all, hardware) = (count(false), (!none).then(|| count(true)));
-        (all.join(), hardware.map(|counted| counted.join()))
-    });
-    let panicked = |_| Err("a thread panicked".into());
-    let count = all.unwrap_or_else(panicked)? - hardware.map_or(Ok(0), |counted| counted.unwrap_or_else(panicked))?;
-    let (of, unit) = match sizes.packets() {
-        0 => (1, "poll"),
-        packets => (packets, "packet"),
-    };
-    let figure = count as f64 / (turns * of) as f64;
-    println!("{driver} {work} burst={name} ring={RING} instructions_per_{unit}={figure:.1}");
-    Ok(())
+/// What was counted.
+#[derive(Default)]
+struct Counted {
+    /// Instructions by driver, and work and burst.
+    figures: BTreeMap<(String, String), f64>,
+}
+
+impl Counted {
+    /// Counts and prints a line.
+    fn print(&mut self, driver: &str, work: Work, name: &str, sizes: &Sizes) -> Result<(), String> {
+        // The pool has no hardware's part.
+        let none = work == Work::Pool;
+        let turns = sizes.turns(COUNTED);
+        let (all, hardware) = std::thread::scope(|scope| {
+            let count = |hardware| scope.spawn(move || instructions(driver, work, sizes, turns, hardware));
+            let (all, hardware) = (count(false), (!none).then(|| count(true)));
+            (all.join(), hardware.map(|counted| counted.join()))
+        });
+        let panicked = |_| Err("a thread panicked".into());
+        let count =
+            all.unwrap_or_else(panicked)? - hardware.map_or(Ok(0), |counted| counted.unwrap_or_else(panicked))?;
+        let (of, unit) = match sizes.packets() {
+            0 => (1, "poll"),
+            packets => (packets, "packet"),
+        };
+        let figure = count as f64 / (turns * of) as f64;
+        println!("{driver} {work} burst={name} ring={RING} instructions_per_{unit}={figure:.1}");
+        self.figures.insert((driver.to_owned(), format!("{work} burst={name}")), figure);
+        Ok(())
+    }
+
+    /// Whether all that do the work of `ixgbe` take about what it takes.
+    fn compare(&self) -> Result<(), String> {
+        let mut complaints = Vec::new();
+        for ((driver, what), figure) in &self.figures {
+            let Some((_, [least, most])) = COMPARED.iter().find(|(name, _)| name == driver) else { continue };
+            let Some(of) = self.figures.get(&(DRIVERS[0].to_owned(), what.clone())) else { continue };
+            let is_near = (figure - of).abs() <= NO_DIFFERENCE;
+            if !is_near && !(of * least..=of * most).contains(figure) {
+                complaints.push(format!("{driver} {what} takes {figure:.1} instructions, and {} {of:.1}", DRIVERS[0]));
+            }
+        }
+        if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
+    }
 }
 
 /// Instructions of so many turns in a process of its own.
@@ -335,5 +377,24 @@ impl<F: Routing> Subject for RouteRig<F> {
     #[inline(always)]
     fn hardware_part(&mut self, _: Work, count: usize) -> usize {
         self.hardware_part(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_more_is_told() {
+        let outcome = |igb: f64, function: f64| {
+            let figures = [("ixgbe", 100.0), ("igb", igb), (FUNCTION, function), ("virtio-split", 500.0)];
+            let named = figures.map(|(driver, figure)| ((driver.to_owned(), "forward burst=32".to_owned()), figure));
+            Counted { figures: named.into() }.compare()
+        };
+        assert_eq!([outcome(114.0, 100.9), outcome(20.0, 99.1)], [Ok(()), Ok(())]);
+        assert!(outcome(116.0, 100.0).unwrap_err().starts_with("igb forward burst=32 takes 116.0"));
+        for function in [98.0, 102.0] {
+            assert!(outcome(100.0, function).unwrap_err().starts_with("ixgbevf forward burst=32"), "{function}");
+        }
     }
 }
