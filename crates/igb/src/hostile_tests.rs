@@ -89,7 +89,10 @@ fn queues_start_whether_or_not_their_enable_waits_for_the_receiver() {
         };
         let receiving = at(RCTL.offset(), |value| value & RXEN != 0);
         for queue in [0, 1] {
-            assert!(at(RXDCTL.at(queue).offset(), |value| value & ENABLE != 0) < receiving);
+            let control = RXDCTL.at(queue).offset();
+            let (off, on) = (at(control, |value| value & ENABLE == 0), at(control, |value| value & ENABLE != 0));
+            let place = at(RDBAL.at(queue).offset(), |_| true);
+            assert!(off < place && place < on && on < receiving, "off while it gets its ring");
             assert!(at(RDT.at(queue).offset(), |value| value != 0) > receiving);
             assert_eq!(fake.get(RDT.at(queue)), 63);
         }

@@ -80,8 +80,6 @@ impl<D: Device> intel::Card for Card<D> {
     type Family = Igb;
     type Device = D;
 
-    /// 8.10.10 has RXDCTL.ENABLE read 0 until RCTL.RXEN is set, 4.5.9 wants the latter last. An enabled ring without descriptors suits both.
-    const RECEIVER_FIRST: bool = true;
     const TRANSMIT_BUFFER_KIB: u32 = init::TRANSMIT_BUFFER_KIB;
 
     fn mac(&self) -> [u8; 6] {

@@ -59,6 +59,9 @@ unsafe impl Family for Igb {
     /// The smallest ring has room for them beside an unfinished chunk.
     const MOST_SEGMENTS: usize = 32;
 
+    /// 8.10.10 has RXDCTL.ENABLE read 0 until RCTL.RXEN is set, 4.5.9 wants the latter last. An enabled ring without descriptors suits both.
+    const RECEIVER_FIRST: bool = true;
+
     fn port(config: &Config) -> &PortConfig {
         &config.port
     }

@@ -32,6 +32,9 @@ pub unsafe trait Family: RegisterMap + Sized {
     /// Most descriptors of a frame that it sends.
     const MOST_SEGMENTS: usize;
 
+    /// Whether receiving is switched on as a whole before its queues are filled: until then an enabled queue may read as if it were not.
+    const RECEIVER_FIRST: bool = false;
+
     /// The settings that every port has.
     fn port(config: &Self::Config) -> &PortConfig;
 

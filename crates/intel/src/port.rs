@@ -23,9 +23,6 @@ pub trait Card: fmt::Debug {
     /// How the device is reached.
     type Device: Device;
 
-    /// Whether receiving is switched on as a whole before its queues are filled: an enabled queue may not show itself before.
-    const RECEIVER_FIRST: bool = false;
-
     /// KiB that may still be on their way to the wire when the transmit rings are empty.
     const TRANSMIT_BUFFER_KIB: u32;
 
@@ -44,7 +41,7 @@ pub trait Card: fmt::Debug {
     /// Sets up all of receiving and sending that is not part of a queue.
     fn set_up(&mut self, regs: &During<Self>, config: &Settings<Self>) -> Result<()>;
 
-    /// Lets frames in, and interrupts if there are any: the queues are enabled, and filled unless [`Self::RECEIVER_FIRST`].
+    /// Lets frames in, and interrupts if there are any: the queues are enabled, and filled unless [`Family::RECEIVER_FIRST`].
     fn begin(&mut self, regs: &During<Self>, config: &Settings<Self>, interrupts: bool) -> Result<()>;
 
     /// The first step of closing: no more frames come in.
@@ -161,11 +158,11 @@ impl<C: Card> Port<C> {
             rx.push(RxQueue::start(&mut memory, index, config, pool, regs.deadline())?);
         }
         let interrupts = port.shared.other_vector().is_some();
-        if C::RECEIVER_FIRST {
+        if C::Family::RECEIVER_FIRST {
             port.card.begin(regs, config, interrupts)?;
         }
-        rx.iter().try_for_each(|queue| queue.fill(regs))?;
-        if !C::RECEIVER_FIRST {
+        rx.iter().try_for_each(|queue| queue.fill(regs.deadline()))?;
+        if !C::Family::RECEIVER_FIRST {
             port.card.begin(regs, config, interrupts)?;
         }
         regs.device().set_deadline(None);

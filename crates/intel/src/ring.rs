@@ -104,8 +104,9 @@ impl Ring {
         let bytes = (self.size() * DESCRIPTOR_BYTES) as u64;
         let [low, high, len] = [self.iova, self.iova >> 32, bytes].map(low_half);
         let control = regs.read(of.control.at(index));
-        // Queue 0 of an 82576 is enabled after a reset.
-        let first = of.enable.is_set(control).then(|| (of.control.at(index), of.enable.set(control, 0)));
+        // Queue 0 of an 82576 is enabled after a reset, and may not read so.
+        let first =
+            (F::RECEIVER_FIRST || of.enable.is_set(control)).then(|| (of.control.at(index), of.enable.set(control, 0)));
         let place = [
             (of.base_low.at(index), low),
             (of.base_high.at(index), high),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl<F: Family, D: Device> RxQueue<F, D> {
     /// Makes a ring of buffers, programs it and enables the queue (82599 datasheet 4.6.7.1, 82576 datasheet 4.5). The device has no
-    /// descriptor of it until [`Self::fill`].
+    /// descriptor of it until a [`crate::Port`] hands them over.
     ///
     /// # Errors
     ///
@@ -105,12 +105,13 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         Ok(())
     }
 
-    /// Waits until the queue is enabled, and hands its buffers to the device.
+    /// Waits until the queue is enabled, and hands its buffers to the device: once, before anything is received.
     ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when the queue does not start, [`Error::Expired`], [`Error::Gone`].
-    pub fn fill(&self, regs: &Timed<F, D>) -> Result<()> {
+    pub(crate) fn fill(&self, deadline: &Deadline) -> Result<()> {
+        let regs = &Timed::new(&self.shared.regs, deadline.clone());
         let QueueRegisters { tail, control, enable, .. } = F::RX;
         let started = |value| enable.is_set(value);
         wait(regs, control.at(self.index), started, START_LIMIT, "the receive queue to start")?;
