@@ -78,16 +78,10 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
         assert_eq!(u16::from_be_bytes([frame[38], frame[39]]), 94, "UDP length");
         let pseudo_header = [&frame[26..34], &[0, 17, 0, 94]].concat();
         assert_eq!(ones_complement_sum(&[&pseudo_header, &frame[34..]].concat()), 0xffff, "UDP checksum");
-        assert_eq!(frame[116..118], records[0][132..134], "all are of one stream");
+        assert_eq!(frame[126..], records[0][142..], "all are of one stream");
         match number {
-            0..5000 => assert_eq!(
-                frame[114..122],
-                [b"RF", &frame[116..118], &u32::try_from(number).unwrap().to_be_bytes()].concat()
-            ),
-            _ => assert_eq!(
-                (&frame[114..116], &frame[118..122], &frame[122..]),
-                (&b"RE"[..], &b"rend"[..], &5000_u64.to_be_bytes()[2..])
-            ),
+            0..5000 => assert_eq!(frame[120..126], [&u32::try_from(number).unwrap().to_be_bytes(), &b"RF"[..]].concat()),
+            _ => assert_eq!(frame[114..126], [&5000_u64.to_be_bytes()[2..], b"rendRE"].concat()),
         }
     }
 
@@ -109,6 +103,18 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
         (counts(&unknown["numbered"]), &unknown["streams"][0]["ended"]),
         ([4000, 4000, 0, 0, 0, 0], &Value::from(false))
     );
+}
+
+/// The checksum in front of a short tag goes through all values, the mark of a full tag among them.
+#[test]
+fn short_tags_of_all_numbers_are_of_one_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("sent.pcap");
+    let port = format!("soft:a?wire=pcap:,{}", capture.display());
+    report(&["tx", &port, "--tag", "short", "--dst-ip", "2001:2:0:1::1", "--size", "74", "--count", "65536"]);
+    let all = report(&["rx", &format!("soft:b?wire=pcap:{},", capture.display()), "--exit-when-idle"]);
+    assert_eq!(counts(&all["numbered"]), [65_536, 65_536, 0, 0, 0, 0], "{all}");
+    assert_eq!((all["streams"].as_array().unwrap().len(), &all["foreign"]), (1, &Value::from(0)), "{all}");
 }
 
 /// A switch takes the tag of a VLAN off frames of 60 bytes, and pads them to as many again.
@@ -149,7 +155,7 @@ fn a_damaged_frame_is_counted_and_changes_nothing_else() {
     for is_covered in [true, false] {
         // Bit 35 of the number in the first frame that ends the stream.
         let mut changed = records.clone();
-        flip(&mut changed[50], 5, 3, is_covered);
+        flip(&mut changed[50], 13, 3, is_covered);
         let all = received(&header, &changed);
         assert_eq!(counts(&all["numbered"]), [50, 50, 0, 0, 0, 0], "{all}");
         let (damaged, ends) = if is_covered { (1, 9) } else { (0, 10) };
@@ -157,7 +163,7 @@ fn a_damaged_frame_is_counted_and_changes_nothing_else() {
         // High bits of the number of a frame, the first and the last too.
         for (frame, bit) in [(0, 0), (20, 7), (20, 3), (49, 2), (49, 0)] {
             let mut changed = records.clone();
-            flip(&mut changed[frame], 10, bit, is_covered);
+            flip(&mut changed[frame], 8, bit, is_covered);
             let all = received(&header, &changed);
             assert_eq!(counts(&all["numbered"]), [50, 49, 1, 0, 0, 0], "{frame}, {bit}, {is_covered}: {all}");
             assert_eq!((&all["damaged"], &all["verified"]), (&Value::from(1), &Value::from(true)), "{all}");
@@ -272,7 +278,7 @@ fn flows_take_turns_on_their_way_to_the_next_hop() {
         let source = u16::try_from(number % 300 + 1).unwrap().to_be_bytes();
         assert_eq!(frame[26..30], [198, 18, source[0], source[1]]);
         assert_eq!(ones_complement_sum(&frame[14..34]), 0xffff, "IPv4 header checksum");
-        assert_eq!(frame[50..54], u32::try_from(number).unwrap().to_be_bytes());
+        assert_eq!(frame[52..56], u32::try_from(number).unwrap().to_be_bytes());
     }
 }
 

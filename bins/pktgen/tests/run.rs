@@ -115,6 +115,24 @@ fn one_way_and_short_tags() {
     assert_eq!((&direction["received"], &direction["latency_from_due_ns"]), (&Value::from(500), &Value::Null));
 }
 
+/// In front of a short tag stands what the frame has there, such as its checksum: as the number goes through all values, so does that, the mark
+/// of a full tag among them.
+#[test]
+fn short_tags_are_found_whatever_stands_in_front_of_them() {
+    let file = definitions("[[stream]]\nsize = 64\nframe = ['ethernet', 'ipv4', 'tcp']\n");
+    let udp = ["--dst-ip", "2001:2:0:1::1", "--size", "74"];
+    let tcp = ["--stream", file.path().to_str().unwrap()];
+    for options in [&udp[..], &tcp, &[&udp[..], &["--queues", "2"]].concat()] {
+        let count = if options.contains(&"--queues") { 2 * 65_536 } else { 65_536 };
+        let common = ["--one-way", "--tag", "short", "--count", &count.to_string()];
+        let (report, _) = report(&[&PAIR[..], &common, options].concat(), 0);
+        let direction = &report["directions"][0];
+        for (field, count) in [("sent", count), ("received", count), ("lost", 0), ("foreign", 0), ("damaged", 0)] {
+            assert_eq!(direction[field], count, "{options:?}, {field}: {direction}");
+        }
+    }
+}
+
 #[test]
 fn what_is_due_is_sent_or_missed() {
     // More than any machine sends: due are rate times time, and exit code 3 says that it was not so.

@@ -71,14 +71,14 @@ impl Stream {
         let Some(hand_overs) = hand_overs.filter(|sent| sent.time(expected).is_some()) else {
             return frames.filter(|frame| !self.saw_unusual(frame, now, hand_overs)).count();
         };
-        let (begin, times) = (Kind::Full.begin(self.number), &*hand_overs.times);
+        let (end_of_tag, times) = (Kind::Full.last(self.number), &*hand_overs.times);
         // What has been sent ends there; of more than a burst can hold, some.
         let mut end = lower(first + self.window.in_order_at_most().min(1 << 30));
         // Those that were handed over at one time took equally long: that time, and the first of them.
         let (mut burst, mut since_number) = (0, expected);
         let mut due = self.due.recorder();
         for frame in frames {
-            let short = Tag::number_and_age(frame, begin, now);
+            let short = Tag::number_and_age(frame, end_of_tag, now);
             match short {
                 Some((number, age)) if number == expected && number != end && due.is_within(age) => {
                     expected = number.wrapping_add(1);

@@ -2,15 +2,16 @@
 //!
 //! | bytes | what | short | full |
 //! |---|---|---|---|
+//! | 6 | due time in ticks, modulo 2^48 | | yes |
+//! | 4 | number, from 0; after 2^32 - 1 comes 0 | yes | yes |
 //! | 2 | mark: `RS` or `RF` | yes | yes |
 //! | 2 | stream | yes | yes |
-//! | 4 | number, from 0; after 2^32 - 1 comes 0 | yes | yes |
-//! | 6 | due time in ticks, modulo 2^48 | | yes |
 //!
-//! Frames that end a stream say how many there were before them: behind the mark and the stream, `RE` has the word `rend` and 48 bits of
-//! that number, `Re` (8 bytes) only its lower 32 bits.
+//! Frames that end a stream say how many there were before them: in front of the stream, `RE` has 48 bits of that number and the word
+//! `rend`, `Re` (8 bytes) only its lower 32 bits.
 //!
-//! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels. A device that
+//! All are big-endian. Marks are at the same place, so that what a frame has in front of its tag is never taken for a part of one. At the end
+//! it survives what a device does to headers: tags of VLANs that come and go, and tunnels. A device that
 //! takes off so much that it has to pad what is left leaves the tag at the end of the IP packet, where it is [found](Tag::find) behind up to
 //! two VLAN tags.
 
@@ -44,15 +45,14 @@ impl Kind {
         })
     }
 
-    /// Mark and stream, in the upper half of the first word.
-    const fn head(self, stream: u16) -> u64 {
-        (self.mark() as u64) << 48 | (stream as u64) << 32
+    /// Mark and stream.
+    const fn head(self, stream: u16) -> u32 {
+        (self.mark() as u32) << 16 | stream as u32
     }
 
-    /// How a tag begins.
-    pub(crate) const fn begin(self, stream: u16) -> [u8; 4] {
-        let [first, second, third, fourth, ..] = self.head(stream).to_be_bytes();
-        [first, second, third, fourth]
+    /// How a tag ends.
+    pub(crate) const fn last(self, stream: u16) -> [u8; 4] {
+        self.head(stream).to_be_bytes()
     }
 }
 
@@ -81,15 +81,13 @@ impl Tag {
     #[inline(always)]
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        if let Some(tag) = frame.last_chunk::<FULL>() {
-            let [head, due] =
-                [&tag[..8], &tag[6..]].map(|bytes| bytes.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)));
-            let (head, due) = (head?, due? & DUE);
-            if head >> 48 == u64::from(Kind::Full.mark()) {
-                return Some(Self { due: Some(due), ..Self::of(head) });
-            }
+        let last = u64::from_be_bytes(*frame.last_chunk::<SHORT>()?);
+        let mark = (last >> 16) & 0xffff;
+        if mark == u64::from(Kind::Full.mark()) {
+            let due = frame.last_chunk::<FULL>()?.first_chunk::<8>()?;
+            return Some(Self { due: Some(u64::from_be_bytes(*due) >> 16), ..Self::of(last) });
         }
-        Self::parse_short(frame)
+        (mark == u64::from(Kind::Short.mark())).then(|| Self::of(last))
     }
 
     /// The same of a frame that may have been padded: whoever takes a tag of a VLAN off a short one fills it up to 60 or 64 bytes again, and then the tag
@@ -122,16 +120,10 @@ impl Tag {
         last.filter(is_behind).or_else(|| Self::parse(packet)).or_else(|| last.filter(|_| End::parse(packet).is_none()))
     }
 
-    #[inline(never)]
-    fn parse_short(frame: &[u8]) -> Option<Self> {
-        let head = u64::from_be_bytes(*frame.last_chunk::<SHORT>()?);
-        (head >> 48 == u64::from(Kind::Short.mark())).then(|| Self::of(head))
-    }
-
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "takes the words apart")]
-    fn of(head: u64) -> Self {
-        Self { stream: (head >> 32) as u16, number: head as u32, due: None }
+    fn of(last: u64) -> Self {
+        Self { stream: last as u16, number: (last >> 32) as u32, due: None }
     }
 
     /// Returns the ticks from the due time until `now`, if the tag has one. More than half of 2^48 stands for a due time
@@ -142,12 +134,14 @@ impl Tag {
         self.due.map(|due| now.wrapping_sub(due) & DUE)
     }
 
-    /// Number and age of a frame with a full tag that begins like this; `None` for all others.
+    /// Number and age of a frame with a full tag that ends like this; `None` for all others.
     #[inline(always)]
-    pub(crate) fn number_and_age(frame: &[u8], begin: [u8; 4], now: u64) -> Option<(u32, u64)> {
+    pub(crate) fn number_and_age(frame: &[u8], end: [u8; 4], now: u64) -> Option<(u32, u64)> {
         let tag = frame.last_chunk::<FULL>()?;
-        let (head, number, due) = (tag.first_chunk::<4>()?, tag[4..].first_chunk::<4>()?, tag.last_chunk::<8>()?);
-        (*head == begin).then(|| (u32::from_be_bytes(*number), now.wrapping_sub(u64::from_be_bytes(*due)) & DUE))
+        let (due, number, last) = (tag.first_chunk::<8>()?, tag[6..].first_chunk::<4>()?, tag.last_chunk::<4>()?);
+        // The upper 16 bits of the number are in the lower ones of the due time, and no more than those of the time.
+        let age = (now << 16 | 0xffff).wrapping_sub(u64::from_be_bytes(*due)) >> 16;
+        (*last == end).then(|| (u32::from_be_bytes(*number), age))
     }
 }
 
@@ -175,17 +169,14 @@ impl End {
     /// Returns what the end of a frame (without check sequence) says; `None` if it does not end a stream.
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        // In a tag the mark of an end may stand by chance.
-        if Tag::parse(frame).is_some() {
-            return None;
-        }
-        if let Some([b'R', b'E', high, low, b'r', b'e', b'n', b'd', ..]) = frame.last_chunk::<FULL>() {
-            let sent = u64::from_be_bytes(*frame.last_chunk::<8>()?) & DUE;
-            return Some(Self { stream: u16::from_be_bytes([*high, *low]), sent, bits: 48 });
-        }
-        let [b'R', b'e', tag @ ..] = frame.last_chunk::<SHORT>()? else { return None };
-        let (stream, sent) = (tag.first_chunk::<2>()?, tag.last_chunk::<4>()?);
-        Some(Self { stream: u16::from_be_bytes(*stream), sent: u32::from_be_bytes(*sent).into(), bits: 32 })
+        let (sent, bits, stream) = match frame.last_chunk::<SHORT>()? {
+            [b'r', b'e', b'n', b'd', b'R', b'E', stream @ ..] => {
+                (u64::from_be_bytes(*frame.last_chunk::<FULL>()?.first_chunk::<8>()?) >> 16, 48, stream)
+            }
+            [a, b, c, d, b'R', b'e', stream @ ..] => (u32::from_be_bytes([*a, *b, *c, *d]).into(), 32, stream),
+            _ => return None,
+        };
+        Some(Self { stream: u16::from_be_bytes(*stream), sent, bits })
     }
 
     /// The same of a frame that may have been padded ([`Tag::find`]).
@@ -221,7 +212,7 @@ pub struct Coverage {
 #[derive(Clone, Copy, Debug)]
 pub struct TagWriter {
     kind: Kind,
-    /// Mark and stream, in the upper half.
+    /// Mark and stream, in the lower half.
     head: u64,
     coverage: Option<Coverage>,
 }
@@ -244,7 +235,7 @@ impl TagWriter {
         if size < headers.saturating_add(tag) {
             return Err(Error::TooSmall { size, headers, tag });
         }
-        Ok(Self { kind, head: kind.head(stream), coverage })
+        Ok(Self { kind, head: kind.head(stream).into(), coverage })
     }
 
     /// Writes a tag over the last bytes of a frame; a checksum that was right for what stood there is right for the tag
@@ -260,14 +251,14 @@ impl TagWriter {
     /// Writes that the stream ends, and that `sent` frames were sent of it, where [`Self::write`] writes a tag.
     pub fn write_end(&self, frame: &mut [u8], sent: u64) {
         let mark = u16::from_be_bytes(if self.kind == Kind::Short { *b"Re" } else { *b"RE" });
-        let number = if self.kind == Kind::Short { sent & LOWER } else { END };
-        let head = u64::from(mark) << 48 | self.head & !(u64::MAX << 48) | number;
+        let number = if self.kind == Kind::Short { sent } else { END };
+        let head = number << NUMBER | u64::from(mark) << 16 | self.head & 0xffff;
         Self { head, ..*self }.write(frame, 0, sent);
     }
 
     #[inline(always)]
     fn write_tag(&self, frame: &mut [u8], number: u32, due: u64) {
-        let head = self.head | u64::from(number);
+        let head = self.head | u64::from(number) << NUMBER;
         match self.kind {
             Kind::Short => {
                 if let Some(tag) = frame.last_chunk_mut::<SHORT>() {
@@ -282,10 +273,11 @@ impl TagWriter {
     /// frames as have one.
     #[inline(always)]
     pub fn write_all<'f>(&self, frames: impl Iterator<Item = &'f mut [u8]>, first: u32, due: &[u64]) {
-        let is_plain = self.kind == Kind::Full && self.coverage.is_none();
-        if is_plain && u32::try_from(due.len()).is_ok_and(|frames| first.checked_add(frames).is_some()) {
-            for (head, (frame, due)) in (self.head | u64::from(first)..).zip(frames.zip(due)) {
+        if self.kind == Kind::Full && self.coverage.is_none() {
+            let mut head = self.head | u64::from(first) << NUMBER;
+            for (frame, due) in frames.zip(due) {
                 write_full(frame, head, *due);
+                head = head.wrapping_add(1 << NUMBER);
             }
         } else {
             let mut number = first;
@@ -341,22 +333,23 @@ impl TagWriter {
         Coverage { checksum_at, from, .. }: Coverage,
         checksum: Option<u16>,
     ) {
-        let (mut number, checksum) = (first, checksum.map(|checksum| u16::from_le_bytes(checksum.to_be_bytes())));
+        let checksum = checksum.map(|checksum| u16::from_le_bytes(checksum.to_be_bytes()));
+        let mut next = self.head | u64::from(first) << NUMBER;
         for (frame, due) in frames.zip(due) {
-            let head = self.head | u64::from(number);
-            number = number.wrapping_add(1);
+            let head = next;
+            next = next.wrapping_add(1 << NUMBER);
             // As words of the host's order where the tag begins in the middle of a word, and otherwise of the network's.
             let turn = if (frame.len() ^ from) & 1 == 0 { 8 } else { 0 };
             let tag = match BYTES {
                 FULL => {
                     write_full(frame, head, *due);
-                    head + (due & DUE)
+                    (due & DUE) + head.rotate_left(NUMBER)
                 }
                 _ => {
                     if let Some(tag) = frame.last_chunk_mut::<SHORT>() {
                         *tag = head.to_be_bytes();
                     }
-                    head
+                    head.rotate_left(NUMBER)
                 }
             };
             if frame.len() < BYTES {
@@ -366,7 +359,7 @@ impl TagWriter {
                 continue;
             };
             let old = checksum.unwrap_or(u16::from_le_bytes(*place)).rotate_left(turn);
-            // The mark leaves room for all carries.
+            // The mark is in front by then, and leaves room for all carries.
             let new = !residue(tag + u64::from(!old));
             // 0 and 0xffff are the same sum, and 0 may say that there is none.
             *place = if new == 0 { 0xffff } else { new }.rotate_left(turn).to_le_bytes();
@@ -404,8 +397,8 @@ impl TagWriter {
 fn write_full(frame: &mut [u8], head: u64, due: u64) {
     if let Some(tag) = frame.last_chunk_mut::<FULL>() {
         // Two bytes more than there are, which are then written over.
-        tag[6..].copy_from_slice(&due.to_be_bytes());
-        tag[..8].copy_from_slice(&head.to_be_bytes());
+        tag[..8].copy_from_slice(&(due << 16).to_be_bytes());
+        tag[6..].copy_from_slice(&head.to_be_bytes());
     }
 }
 
@@ -425,5 +418,5 @@ const FULL: usize = 14;
 const DUE: u64 = (1 << 48) - 1;
 /// What stands in a full tag that is an end in place of a number.
 const END: u64 = u32::from_be_bytes(*b"rend") as u64;
-/// The lower half of a word.
-const LOWER: u64 = u32::MAX as u64;
+/// The lowest bit of the number in a word that has mark and stream in its lower half.
+const NUMBER: u32 = 32;

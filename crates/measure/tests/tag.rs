@@ -24,7 +24,7 @@ proptest! {
     /// Tags of VLANs are taken off the shortest frames, and what is left is padded, with anything but a whole tag.
     #[test]
     fn a_tag_is_found_in_front_of_padding(
-        off in 0..3_usize, more in 0..2_usize, short: bool, stream in prop_oneof![Just(0x5246), Just(0x5253), any::<u16>()],
+        off in 0..3_usize, more in 0..2_usize, size in 60..64_usize, short: bool, stream in prop_oneof![Just(0x5246), Just(0x5253), any::<u16>()],
         number in prop_oneof![Just(0x5246_0007), Just(0x5253_0007), Just(0x5246_5246), any::<u32>()],
         due in prop_oneof![Just(0x5246_0000_0000), Just(0x5253_0007), Just(0x5246_5253_0007), 0..1_u64 << 48], fill: u8,
     ) {
@@ -32,10 +32,10 @@ proptest! {
         let writer = TagWriter::new(kind, stream, 60, 42, None).unwrap();
         let padded = |mut frame: Vec<u8>| {
             frame.drain(12..12 + 4 * off);
-            frame.resize(60, fill);
+            frame.resize(frame.len().max(60), fill);
             frame
         };
-        let [mut frame, mut end] = [(); 2].map(|()| tagged(off + more, true, 60));
+        let [mut frame, mut end] = [(); 2].map(|()| tagged(off + more, true, size));
         writer.write(&mut frame, number, due);
         writer.write_end(&mut end, 1000);
         let (frame, end) = (padded(frame), padded(end));
@@ -44,7 +44,7 @@ proptest! {
         let sent = End { stream, sent: 1000, bits: if short { 32 } else { 48 } };
         prop_assert_eq!((Tag::find(&end), End::find(&end)), (None, Some(sent)));
         // What is cut off has none, wherever, but by chance.
-        for length in 0..frame.len() - 4 * off {
+        for length in 0..size - 4 * off {
             let cut = &frame[..length];
             prop_assert_eq!((Tag::find(cut), End::find(cut)), (Tag::parse(cut), End::parse(cut)));
         }
@@ -58,6 +58,28 @@ proptest! {
         frame.resize(60, fill);
         TagWriter::new(kind, 7, 60, 42, None).unwrap().write(&mut frame, number, due);
         prop_assert_eq!(Tag::find(&frame), Some(Tag { stream: 7, number, due: (!short).then_some(due) }));
+    }
+
+    /// Marks of all kinds in front of a tag, wherever and however many, and in each of its fields.
+    #[test]
+    fn nothing_in_front_of_a_tag_is_a_part_of_it(
+        front in prop::collection::vec(prop_oneof![Just(*b"RF"), Just(*b"RS"), Just(*b"RE"), Just(*b"Re"), any::<[u8; 2]>()], 30),
+        fields in prop::collection::vec(prop_oneof![Just(*b"RF"), Just(*b"RS"), Just(*b"RE"), Just(*b"Re"), any::<[u8; 2]>()], 6),
+        odd in 0..2_usize, short: bool,
+    ) {
+        let word = |at: usize| u64::from(u16::from_be_bytes(fields[at]));
+        let (stream, number) = (u16::from_be_bytes(fields[0]), u32::try_from(word(1) << 16 | word(2)).unwrap());
+        let due = word(3) << 32 | word(4) << 16 | word(5);
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let writer = TagWriter::new(kind, stream, 60, 42, None).unwrap();
+        let (mut frame, mut end) = (front.concat()[odd..].to_vec(), front.concat()[odd..].to_vec());
+        writer.write(&mut frame, number, due);
+        writer.write_end(&mut end, due);
+        let tag = Tag { stream, number, due: (!short).then_some(due) };
+        prop_assert_eq!((Tag::parse(&frame), End::parse(&frame)), (Some(tag), None));
+        let bits = if short { 32 } else { 48 };
+        let sent = End { stream, sent: due % (1 << bits), bits };
+        prop_assert_eq!((Tag::parse(&end), End::parse(&end)), (None, Some(sent)));
     }
 
     #[test]
@@ -75,10 +97,9 @@ proptest! {
         prop_assert_eq!(Tag::parse(&frame), Some(Tag { stream, number, due }));
         prop_assert_eq!(Tag::parse(&frame[..len - 1]), None);
         // By hand.
-        prop_assert_eq!(&frame[at..at + 2], if short { b"RS" } else { b"RF" });
-        prop_assert_eq!(&frame[at + 2..at + 4], &stream.to_be_bytes());
-        prop_assert_eq!(&frame[at + 4..at + 8], &number.to_be_bytes());
-        prop_assert_eq!(&frame[at + 8..], &due.map_or(Vec::new(), |due| due.to_be_bytes()[2..].to_vec())[..]);
+        let due = due.map_or(Vec::new(), |due| due.to_be_bytes()[2..].to_vec());
+        let mark = if short { b"RS" } else { b"RF" };
+        prop_assert_eq!(&frame[at..], &[&due[..], &number.to_be_bytes(), mark, &stream.to_be_bytes()].concat()[..]);
     }
 
     #[test]
@@ -97,7 +118,7 @@ proptest! {
         prop_assert_eq!(end.sent(sent.saturating_sub(near)), sent);
         if !short {
             // What is not written as an end is none.
-            frame[len - 8] ^= 1;
+            frame[len - 5] ^= 1;
             prop_assert_eq!(End::parse(&frame), None);
         }
     }

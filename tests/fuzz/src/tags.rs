@@ -55,9 +55,12 @@ fn frame(shape: u8, bytes: &[u8], now: u64) -> Vec<u8> {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
     let number = u32::from_be_bytes([byte(4), byte(5), byte(1), byte(0)]);
     let due = now.wrapping_sub(u64::from_be_bytes([0, 0, byte(10), byte(9), byte(8), byte(7), byte(3), byte(2)]));
+    // What stands in front of a tag is no part of it.
+    frame[SIZE - 32..].iter_mut().rev().zip(bytes.iter().rev().cycle()).for_each(|(place, byte)| *place = *byte);
     if let Ok(writer) = TagWriter::new(kind, STREAM, SIZE, 42, None) {
         writer.write(&mut frame, number, due);
-        assert_eq!(Tag::parse(&frame).map(|tag| tag.number), Some(number));
+        let due = (kind == Kind::Full).then_some(due & ((1 << 48) - 1));
+        assert_eq!(Tag::parse(&frame), Some(Tag { stream: STREAM, number, due }));
     }
     frame
 }

@@ -253,8 +253,8 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
             let mut foreign = [frame.clone(), frame.clone(), frame.clone()];
             // Without checksum, as what is changed is no damage on the way.
             foreign.iter_mut().for_each(|frame| frame[40..42].fill(0));
-            foreign[0][48] ^= 0x55;
-            foreign[1][50] = 0x10;
+            foreign[0][58] ^= 0x55;
+            foreign[1][52] = 0x10;
             foreign[2].truncate(50);
             [foreign.to_vec(), vec![frame]].concat()
         }
