@@ -166,6 +166,11 @@ impl Frames {
         self.capture.as_ref().map_or(Vec::new(), Capture::remarks)
     }
 
+    /// Whether frames of some stream have a checksum by which damage is seen, if all have.
+    pub(crate) fn have_checksums(&self) -> bool {
+        self.capture.is_none() && (self.definitions.is_empty() || self.definitions.iter().any(Definition::has_checksum))
+    }
+
     /// Bytes of a frame on average, as weights have it.
     pub(crate) fn mean(&self) -> f64 {
         self.mean

@@ -32,7 +32,7 @@ pub(crate) struct Part {
     /// Number of the next frame.
     number: u64,
     kept: Kept,
-    /// Whether its checksum tells that a frame is not as it was sent: that of the first is right.
+    /// Whether its checksum tells that a frame is not as it was sent: that of the first is right, and of all others.
     is_verifiable: bool,
 }
 
@@ -200,7 +200,7 @@ impl Traffic {
         self.parts.iter_mut().skip(from).map_while(&mut write).count()
     }
 
-    /// Whether a frame that is not as it was sent can be told by its checksum: of all streams the first frame is right.
+    /// Whether a frame that is not as it was sent can be told by its checksum: those of all streams are right.
     pub(crate) fn is_verifiable(&self) -> bool {
         self.parts.iter().all(|part| part.is_verifiable)
     }
@@ -300,11 +300,11 @@ impl Runs {
     }
 }
 
-/// Whether the first frame is right by its checksum, if one covers its last bytes.
+/// Whether the first frame is right by its checksum, if one covers its last bytes, and the others are like it.
 fn is_verifiable(frames: &Stream) -> bool {
     let mut frame = vec![0; frames.sizes().next().unwrap_or_default().into()];
     let _ = frames.clone().fill([&mut frame[..]].into_iter());
-    frames.checksum_at().is_some() && is_intact(&frame, [])
+    frames.checksum_at().is_some() && frames.has_one_form() && is_intact(&frame, [])
 }
 
 /// The checksum of a frame that covers its last bytes, if any does.

@@ -133,6 +133,29 @@ fn short_tags_are_found_whatever_stands_in_front_of_them() {
     }
 }
 
+/// Lengths of UDP that move, or that sizes do not follow, make checksums that are not right in each frame, whatever they are in the first.
+#[test]
+fn checksums_that_are_not_meant_are_no_damage() {
+    for (size, udp, verified) in [
+        ("60", "length = { list = [26, 20] }", false),
+        ("60", "length = { list = [20, 26] }", false),
+        ("[60, 100]", "length = 26", false),
+        ("60", "length = 26", true),
+        ("[60, 100]", "source = { random = true }", true),
+    ] {
+        let text = format!("[[stream]]\nsize = {size}\nframe = ['ethernet', 'ipv4', {{ udp = {{ {udp} }} }}]\n");
+        let file = definitions(&text);
+        let options = ["--one-way", "--count", "1000", "--stream", file.path().to_str().unwrap()];
+        let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+        let direction = &report["directions"][0];
+        for (field, count) in [("received", 1000), ("lost", 0), ("foreign", 0), ("damaged", 0)] {
+            assert_eq!(direction[field], count, "{text}, {field}: {direction}");
+        }
+        assert_eq!(direction["verified"], verified, "{text}");
+        assert_eq!(report["warnings"].to_string().contains("checksums are left unread"), !verified, "{report}");
+    }
+}
+
 #[test]
 fn what_is_due_is_sent_or_missed() {
     // More than any machine sends: due are rate times time, and exit code 3 says that it was not so.

@@ -24,6 +24,10 @@ const FILE_KEYS: [&str; 1] = ["stream"];
 const KEYS: [&str; 8] = ["name", "size", "frame", "payload", "flows", "field", "weight", "rate"];
 const PAYLOADS: [&str; 3] = ["zero", "increment", "random"];
 
+/// Fields by which a receiver finds the checksum of UDP, and whether it is right.
+const FORM: [&str; 6] = ["ethernet type", "vlan type", "ipv4 protocol", "ipv6 next_header", UDP_LENGTH, "udp checksum"];
+const UDP_LENGTH: &str = "udp length";
+
 /// A stream: its frames, and what changes from one to the next. The [crate] describes how it is written.
 ///
 /// ```
@@ -314,6 +318,34 @@ impl Definition {
                 field.values = Values::Constant(address);
             }
         }
+    }
+
+    /// Whether its frames have a checksum up to their end, of UDP, TCP or ICMP, that is computed.
+    #[must_use]
+    pub fn has_checksum(&self) -> bool {
+        self.layout.checksums.iter().any(|checksum| checksum.to.is_none())
+    }
+
+    /// Whether all frames read like the first, types, protocols, lengths and checksums being what they are in that one: none of these is
+    /// given and moves, and no length is given where sizes differ.
+    ///
+    /// ```
+    /// use stream::Definition;
+    ///
+    /// let of_length = |length: &str| {
+    ///     let text = format!("[[stream]]\nframe = ['ethernet', 'ipv4', {{ udp = {{ length = {length} }} }}]");
+    ///     Definition::parse("a.toml", &text).map(|definitions| definitions[0].has_one_form())
+    /// };
+    /// assert_eq!([of_length("26")?, of_length("{ list = [26, 20] }")?], [true, false]);
+    /// # Ok::<(), stream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn has_one_form(&self) -> bool {
+        let stays = |field: &Field| match field.values {
+            Values::Constant(_) => field.name != UDP_LENGTH || self.sizes.only().is_some(),
+            _ => false,
+        };
+        self.layout.fields.iter().all(|field| !field.given || !FORM.contains(&field.name.as_str()) || stays(field))
     }
 
     /// Its rate, as it is written; what it means is left to the caller.

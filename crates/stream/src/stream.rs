@@ -16,8 +16,8 @@ const PARTS: [usize; 4] = [8, 16, 24, 32];
 
 /// The frames of a [`Definition`].
 ///
-/// Headers that repeat within 65,536 frames are kept in a table; others are made for 32 frames at a time, field by field. Either way a
-/// frame is copied whole, so that it does not matter what its buffer held before, unless there is [`Stream::write_what_moves`].
+/// Headers that repeat within 65,536 frames are kept in a table, if it takes no more than 8 MiB; others are made for 32 frames at a time, field
+/// by field. Either way a frame is copied whole, so that it does not matter what its buffer held before, unless there is [`Stream::write_what_moves`].
 ///
 /// ```
 /// use stream::{Definition, Stream};
@@ -39,6 +39,7 @@ pub struct Stream {
     /// Bytes at the end of each frame that are left zero.
     tail: usize,
     checksum_at: Option<usize>,
+    has_one_form: bool,
     /// Sizes in their order, and which is next.
     cycle: Vec<u16>,
     turn: usize,
@@ -87,6 +88,7 @@ impl Stream {
             period,
             tail: reserve_tail,
             checksum_at,
+            has_one_form: definition.has_one_form(),
             cycle: definition.sizes.cycle().to_vec(),
             turn: 0,
             rows,
@@ -150,6 +152,12 @@ impl Stream {
     #[must_use]
     pub fn flow_count(&self) -> u64 {
         self.flows
+    }
+
+    /// Whether all frames read like the first ([`Definition::has_one_form`]).
+    #[must_use]
+    pub fn has_one_form(&self) -> bool {
+        self.has_one_form
     }
 
     /// Frames after which headers repeat, if they do within 65,536.

@@ -126,6 +126,11 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         warnings.push("a signal ended the run early".to_owned());
     }
     warnings.extend(totals.link_warnings());
+    let is_unread = |figures: &Figures| figures.ticks.is_some() && !figures.verified;
+    if setting.frames.have_checksums() && !setting.args.no_verify && all.iter().any(is_unread) {
+        let why = "those of some stream are not right in each frame, or there are none";
+        warnings.push(format!("checksums are left unread, as {why}: damage in a frame is not seen"));
+    }
     for (figures, [from, to]) in all.iter().zip(setting.names) {
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
