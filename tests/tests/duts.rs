@@ -353,6 +353,41 @@ fn a_killed_device_ends_no_run() {
     assert_eq!(warnings.matches("frames missed, as its link went down").count(), 2, "{warnings}");
 }
 
+/// Who sends alone and who receives alone end by their time too, and say what is missing.
+#[test]
+fn a_killed_device_is_told_of_at_either_end() {
+    if !has_testpmd() {
+        return;
+    }
+    let _alone = alone();
+    let mut device = Noisy::with("io", 1, &[]);
+    let [a, b] = device.ports();
+    let start = |mode: &str, port: &str, options: &[&str]| {
+        let words = ["timeout", "60", pktgen().to_str().unwrap(), mode, port, "--duration", "6", "--json"];
+        let mut command = command(&[&words[..], options].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut rx = start("rx", &b, &[]);
+    let tx = start("tx", &a, &["--rate", "1k", "--catch-up", "1s", "--quiet"]);
+    // Its live table goes to standard error.
+    let mut table = BufReader::new(rx.stderr.take().unwrap());
+    let mut line = String::new();
+    eventually("frames arrive", || {
+        line.clear();
+        table.read_line(&mut line).unwrap();
+        line.split_once(": rx ").is_some_and(|(_, rate)| !rate.starts_with("0 "))
+    });
+    device.testpmd.0.kill().unwrap();
+    for (mode, output) in [("tx", tx.wait_with_output().unwrap()), ("rx", rx.wait_with_output().unwrap())] {
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{mode}: {report}");
+        assert!(report["error"].as_str().unwrap().contains("its link is down at the end"), "{mode}: {report}");
+        assert!(report["warnings"].to_string().contains("its link went down once"), "{mode}: {report}");
+        let count = report["sent"].as_u64().or(report["numbered"]["received"].as_u64()).unwrap();
+        assert!(count > 0, "{mode}: {report}");
+    }
+}
+
 #[test]
 fn a_fifo_is_found_by_the_latency() {
     if !has_testpmd() {

@@ -17,6 +17,7 @@ pub(crate) use hosting::{Answering, Hosting};
 pub(crate) use pace::{Pace, time as short_time};
 pub(crate) use ping::PingArgs;
 pub(crate) use rfc2544::{ReportArgs, Rfc2544Args, Size, Test};
+use run::percent;
 pub(crate) use run::{Around, RunArgs};
 pub(crate) use traffic::TrafficArgs;
 
@@ -73,6 +74,10 @@ pub(crate) struct TxArgs {
     /// is 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) count: Option<u64>,
+
+    /// Exit with 3 if less of --rate is offered, by so many percent of it [default: 0.1]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, num_args = 0..=1, default_missing_value = "0.1")]
+    pub(crate) expect_rate: Option<f64>,
 
     /// How often to say at the end how many frames there were, in a frame of each stream every 10 ms; 0 for never
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]

@@ -155,6 +155,14 @@ impl Frames {
         count.into_iter().chain(self.capture.as_ref().and_then(Capture::frames)).min()
     }
 
+    /// An error if nothing has a rate that `--expect-rate` could compare with.
+    pub(crate) fn check_expected(&self, rate: Option<f64>) -> Result<(), Failure> {
+        if rate.is_some() && !self.are_paced() {
+            return Err(Failure::usage("--expect-rate: there is no rate to compare with; give one with --rate"));
+        }
+        Ok(())
+    }
+
     /// What ends a run.
     pub(crate) fn limits(&self, duration: Option<Duration>, count: Option<u64>) -> Limits {
         let count = self.count(count);

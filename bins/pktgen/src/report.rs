@@ -1,18 +1,19 @@
 //! What `tx` and `rx` print at the end: a summary, or with `--json` one object.
 
 use crate::clock::ClockReport;
-use crate::frames::{Frames, printable};
+use crate::frames::{Asked, Frames, Limits, printable};
 use crate::lane::Sent;
 use crate::receive::Arrivals;
 use crate::transmit::Port;
-use crate::trial::figures::percent;
+use crate::trial::figures::{Rates, percent, span};
+use crate::trial::report::{shortfall, whole};
 use cli::args::RunOptions;
 use cli::exit::Failure;
-use cli::human::grouped;
+use cli::human::{counted, grouped, with_unit};
 use cli::output;
 use cli::report::{self, PortTotals, Totals};
 use cli::screen;
-use measure::Verdict;
+use measure::{Clock, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ pub(crate) struct SentBy {
     /// Number of the first of its streams.
     base: u16,
     streams: Vec<Sent>,
+    /// Ticks from the begin to the last hand-over of these.
+    ticks: u64,
     /// Frames that said how many there were.
     pub(crate) end_frames: u64,
     /// Frames that a host sent by the port.
@@ -35,7 +38,12 @@ pub(crate) struct Transmitted<'a> {
     pub(crate) totals: &'a Totals,
     pub(crate) sent: &'a [SentBy],
     pub(crate) frames: &'a Frames,
-    pub(crate) clock: ClockReport,
+    /// The rates of each port.
+    pub(crate) asked: &'a [Asked],
+    pub(crate) clock: &'a Clock,
+    pub(crate) limits: Limits,
+    /// A signal ended it.
+    pub(crate) cut: bool,
 }
 
 /// What `rx` has to tell.
@@ -51,11 +59,24 @@ pub(crate) struct Received {
     pub(crate) verified: bool,
 }
 
+impl Received {
+    /// Whether of each stream that came by a port, of one at least, the sender has said how many frames there were.
+    pub(crate) fn is_told_all(&self, port: usize) -> bool {
+        let mut streams = self.streams.iter().filter(|(by, _)| *by == port).peekable();
+        streams.peek().is_some() && streams.all(|(_, stream)| stream.sent().is_some())
+    }
+}
+
 impl SentBy {
     pub(crate) fn of(port: &Port) -> Self {
         let streams = port.sent.clone().unwrap_or_default();
         let &Port { base, end_frames, .. } = port;
-        Self { port: port.lane.port, base, streams, end_frames, host_frames: port.host_frames() }
+        let (ticks, host_frames) = (port.lane.ticks(), port.host_frames());
+        Self { port: port.lane.port, base, streams, ticks, end_frames, host_frames }
+    }
+
+    fn missed(&self) -> u64 {
+        self.streams.iter().map(|sent| sent.missed).sum()
     }
 
     /// Frames of all streams that were handed over.
@@ -64,10 +85,67 @@ impl SentBy {
     }
 }
 
+impl Transmitted<'_> {
+    /// Seconds over which the rates of a port hold.
+    fn seconds(&self, by: &SentBy) -> f64 {
+        let to_last = self.clock.nanoseconds(by.ticks) / 1e9;
+        span(to_last, self.asked[by.port].all, (self.limits, self.cut), [by.handed(), by.missed()])
+    }
+
+    fn rates(&self, by: &SentBy) -> Rates {
+        Rates::of(self.asked[by.port].all, [by.handed(), by.missed()], self.seconds(by))
+    }
+
+    /// Percent of the frames due that a port did not offer, where there is a rate: of the stream that was offered least of its own.
+    fn short_percent(&self, by: &SentBy) -> Option<f64> {
+        let short = |[sent, missed]: [u64; 2]| percent(missed, sent + missed);
+        let Asked { all, streams, .. } = &self.asked[by.port];
+        let of_stream = |(sent, asked): (&Sent, &Option<f64>)| asked.map(|_| short([sent.handed, sent.missed]));
+        let streams = by.streams.iter().zip(streams).filter_map(of_stream);
+        streams.chain(all.map(|_| short([by.handed(), by.missed()]))).reduce(f64::max)
+    }
+
+    /// Says which ports have offered less of their rates than all but so many percent, or nothing to tell by.
+    pub(crate) fn short_of(&self, most: f64) -> Vec<String> {
+        let unmet = |by: &SentBy| {
+            let name = &self.totals.ports[by.port].name;
+            if by.handed() + by.missed() == 0 {
+                return Some(format!("{name}: no frame was due, so none shows what --expect-rate asks for"));
+            }
+            let percent = self.short_percent(by).filter(|short| *short > most)?;
+            Some(format!("{name}: offered {percent:.3} % less than --rate; --expect-rate allows {most} %"))
+        };
+        self.sent.iter().filter_map(unmet).collect()
+    }
+
+    /// Seconds over which the rates of all ports hold.
+    fn sent_seconds(&self) -> f64 {
+        self.sent.iter().map(|by| self.seconds(by)).fold(0.0, f64::max)
+    }
+
+    /// What a reader has to know before believing the figures.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.frames.remarks();
+        warnings.extend(ClockReport::of(self.clock).warning());
+        warnings.extend(self.totals.link_warnings());
+        for by in self.sent {
+            if let Some(short) = self.short_percent(by).filter(|short| *short > 0.1) {
+                let port = &self.totals.ports[by.port];
+                warnings.push(format!("{}: {}", port.name, shortfall(short, by.missed(), port)));
+            }
+        }
+        warnings
+    }
+}
+
 #[derive(Serialize)]
 struct TxReport<'a> {
     mode: &'a str,
+    /// Seconds over which rates hold: up to the last frame that counts, or as long as was asked for.
     duration_s: f64,
+    /// Frames a second of all ports together that were asked for, `null` without a rate; and that were sent.
+    intended_pps: Option<f64>,
+    offered_pps: f64,
     /// Frames sent, of all streams.
     sent: u64,
     /// Frames that were due by their rate and not sent, as they were too late.
@@ -91,6 +169,8 @@ struct TxStreamReport {
     stream: String,
     name: String,
     port: String,
+    intended_pps: Option<f64>,
+    offered_pps: f64,
     sent: u64,
     missed: u64,
 }
@@ -119,6 +199,7 @@ struct RxReport<'a> {
     streams: Vec<RxStreamReport>,
     ports: &'a [PortTotals],
     drops: BTreeMap<&'static str, u64>,
+    warnings: Vec<String>,
     /// Why the exit code is 1; else `null`.
     error: Option<String>,
 }
@@ -158,63 +239,93 @@ impl From<Verdict> for VerdictReport {
 
 /// Prints the report of `pktgen tx`, which ended with `result`.
 pub(crate) fn sent(of: &Transmitted<'_>, options: &RunOptions, result: &Result<(), Failure>) -> Result<(), Failure> {
-    let Transmitted { totals, sent: by_port, frames, clock } = of;
-    let streams =
-        || by_port.iter().flat_map(|by| by.streams.iter().zip(frames.names()).zip(0_u16..).map(move |one| (by, one)));
-    let sum = |field: fn(&Sent) -> u64| by_port.iter().flat_map(|by| &by.streams).map(field).sum::<u64>();
-    let (sent, missed) = (sum(|sent| sent.handed), sum(|sent| sent.missed));
-    let ends = by_port.iter().map(|by| by.end_frames).sum();
-    let warnings: Vec<String> =
-        frames.remarks().into_iter().chain(clock.warning()).chain(totals.link_warnings()).collect();
-    if options.json {
-        let stream = |(by, ((sent, name), index)): (&SentBy, ((&Sent, String), u16))| TxStreamReport {
-            stream: format!("{:04x}", by.base.wrapping_add(index)),
-            name,
-            port: totals.ports[by.port].name.clone(),
-            sent: sent.handed,
-            missed: sent.missed,
+    if options.json { output::print_json(&TxReport::of(of, result)) } else { output::print(&page_of_sent(of)) }
+}
+
+impl<'a> TxReport<'a> {
+    fn of(of: &Transmitted<'a>, result: &Result<(), Failure>) -> Self {
+        let Transmitted { totals, sent: by_port, frames, .. } = *of;
+        let (sent, seconds) = (by_port.iter().map(SentBy::handed).sum(), of.sent_seconds());
+        let rates = || by_port.iter().map(|by| of.rates(by));
+        let stream = |by: &SentBy, (index, (sent, name)): (u16, (&Sent, String))| {
+            let asked = of.asked[by.port].streams.get(usize::from(index)).copied().flatten();
+            let rates = Rates::of(asked, [sent.handed, sent.missed], of.seconds(by));
+            TxStreamReport {
+                stream: format!("{:04x}", by.base.wrapping_add(index)),
+                name,
+                port: totals.ports[by.port].name.clone(),
+                intended_pps: rates.intended.map(report::rounded),
+                offered_pps: report::rounded(rates.offered),
+                sent: sent.handed,
+                missed: sent.missed,
+            }
         };
-        return output::print_json(&TxReport {
+        let streams = |by: &SentBy| {
+            (0..).zip(by.streams.iter().zip(frames.names())).map(|one| stream(by, one)).collect::<Vec<_>>()
+        };
+        Self {
             mode: "tx",
-            duration_s: report::rounded(totals.seconds),
+            duration_s: report::rounded(seconds),
+            intended_pps: rates().map(|rates| rates.intended).sum::<Option<f64>>().map(report::rounded),
+            offered_pps: report::rounded(rates().map(|rates| rates.offered).sum()),
             sent,
-            missed,
-            ends,
-            mpps: report::rounded(report::mega(sent, totals.seconds)),
+            missed: by_port.iter().map(SentBy::missed).sum(),
+            ends: by_port.iter().map(|by| by.end_frames).sum(),
+            mpps: report::rounded(report::mega(sent, seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
-            clock: *clock,
-            streams: streams().map(stream).collect(),
+            clock: ClockReport::of(of.clock),
+            streams: by_port.iter().flat_map(streams).collect(),
             ports: &totals.ports,
             drops: totals.drops(),
-            warnings,
+            warnings: of.warnings(),
             error: result.as_ref().err().map(Failure::message),
-        });
+        }
     }
-    let mut table = screen::plain_table(&["port", "total packets", "total bytes", "total lost"]);
-    for port in &totals.ports {
-        let numbers = [port.tx_packets, port.tx_bytes, port.tx_dropped];
-        table.add_row(std::iter::once(screen::short_name(&port.name)).chain(numbers.map(grouped)));
+}
+
+/// The page for people of `tx`.
+fn page_of_sent(of: &Transmitted<'_>) -> String {
+    let Transmitted { totals, sent: by_port, frames, .. } = of;
+    let per_second = |value: f64| grouped(whole(value));
+    let intended = |rates: &Rates| rates.intended.map_or("no limit".to_owned(), per_second);
+    let columns = ["port", "intended", "offered", "missed pps", "missed", "total packets", "total bytes", "total lost"];
+    let mut table = screen::plain_table(&columns);
+    for by in *by_port {
+        let (port, rates) = (&totals.ports[by.port], of.rates(by));
+        let mut row = vec![screen::short_name(&port.name), intended(&rates)];
+        row.extend([rates.offered, rates.missed.ceil()].map(per_second));
+        row.extend([by.missed(), port.tx_packets, port.tx_bytes, port.tx_dropped].map(grouped));
+        table.add_row(row);
     }
     screen::align_right(&mut table, 1);
-    let mut text = format!("\ntx: sent {}\n{}", totals.pace(sent), screen::trimmed(&table));
+    let (sent, seconds): (u64, _) = (by_port.iter().map(SentBy::handed).sum(), of.sent_seconds());
+    let rate = with_unit(by_port.iter().map(|by| of.rates(by).offered).sum(), "pps");
+    let cycles = report::cycles_per_packet(&totals.counters);
+    let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
+    let sent = counted(sent, "packet");
+    let mut text = format!("\ntx: sent {sent} in {seconds:.3} s: {rate}{cycles}\n{}", screen::trimmed(&table));
     if by_port.iter().any(|by| by.streams.len() > 1) {
-        let mut table = screen::plain_table(&["stream", "port", "sent", "missed"]);
-        for (by, ((sent, name), _)) in streams() {
-            let words = [printable(&name), screen::short_name(&totals.ports[by.port].name)];
-            table.add_row(words.into_iter().chain([sent.handed, sent.missed].map(grouped)));
+        let mut table = screen::plain_table(&["stream", "port", "intended", "offered", "missed", "sent"]);
+        for by in *by_port {
+            let asked = &of.asked[by.port].streams;
+            for ((sent, name), asked) in by.streams.iter().zip(frames.names()).zip(asked) {
+                let rates = Rates::of(*asked, [sent.handed, sent.missed], of.seconds(by));
+                let mut row = vec![printable(&name), screen::short_name(&totals.ports[by.port].name), intended(&rates)];
+                row.push(per_second(rates.offered));
+                row.extend([sent.missed, sent.handed].map(grouped));
+                table.add_row(row);
+            }
         }
         screen::align_right(&mut table, 2);
         text += &format!("\n{}", screen::trimmed(&table));
     }
+    let ends: u64 = by_port.iter().map(|by| by.end_frames).sum();
     if ends > 0 {
         text += &format!("\nand {} frames that say so to a receiver", grouped(ends));
     }
-    if missed > 0 {
-        text += &format!("\nmissed, as they were too late: {}", grouped(missed));
-    }
-    text += &format!("\n{}", clock.words());
-    warnings.iter().for_each(|warning| text += &format!("\nWARNING: {warning}"));
-    output::print(&text)
+    text += &format!("\n{}", ClockReport::of(of.clock).words());
+    of.warnings().iter().for_each(|warning| text += &format!("\nWARNING: {warning}"));
+    text
 }
 
 /// Prints the report of `pktgen rx`, which ended with `result`.
@@ -230,6 +341,7 @@ pub(crate) fn received(
     let mut numbered = Verdict::default();
     streams.iter().for_each(|(_, stream)| numbered += stream.verdict());
     let damaged = received.damaged + numbered.impossible;
+    let warnings: Vec<String> = clock.warning().into_iter().chain(totals.link_warnings()).collect();
     if options.json {
         let stream = |(port, stream): &(usize, Arrivals)| RxStreamReport {
             stream: format!("{:04x}", stream.stream),
@@ -253,6 +365,7 @@ pub(crate) fn received(
             streams: streams.iter().map(stream).collect(),
             ports: &totals.ports,
             drops: totals.drops(),
+            warnings,
             error: result.as_ref().err().map(Failure::message),
         });
     }
@@ -273,5 +386,6 @@ pub(crate) fn received(
     let [foreign, damaged] = [*foreign, damaged].map(grouped);
     text += &format!("\nforeign frames: {foreign}, damaged: {damaged}, drops: {}", screen::drop_words(totals));
     text += &format!("\n{}", clock.words());
+    warnings.iter().for_each(|warning| text += &format!("\nWARNING: {warning}"));
     output::print(&text)
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{RxArgs, TxArgs};
 use crate::clock::{Calibrated, ClockReport, ticks};
-use crate::frames::{Asked, Frames};
+use crate::frames::{Asked, Frames, Limits};
 use crate::host::Hosts;
 use crate::lane::Lane;
 use crate::receive::{PublishedVerdict, Receiver, Sink};
@@ -47,6 +47,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         ));
     }
     let frames = Frames::of(&args.traffic, &args.port_options)?;
+    frames.check_expected(args.expect_rate)?;
     args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
@@ -99,14 +100,18 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let (totals, closed) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     sent.sort_by_key(|sent| sent.port);
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
+    let limits = Limits { duration: args.run.duration, count: frames.count(args.count) };
+    let cut = cut.load(Ordering::Relaxed);
+    let (totals, sent, frames, asked, clock) = (&totals, &sent[..], &frames, &asked[..], &clock);
+    let transmitted = report::Transmitted { totals, sent, frames, asked, clock, limits, cut };
     // What ended by time or by a signal may be less.
-    let count = args
-        .count
-        .filter(|_| args.run.duration.is_none() && !cut.load(Ordering::Relaxed))
-        .and(frames.count(args.count));
-    let result = closed.and(trouble).and(all_sent(count, &sent, &totals));
-    let clock = ClockReport::of(&clock);
-    report::sent(&report::Transmitted { totals: &totals, sent: &sent, frames: &frames, clock }, &args.run, &result)?;
+    let count = limits.count.filter(|_| args.count.is_some() && args.run.duration.is_none() && !cut);
+    let result = closed.and(trouble).and(links_up(totals, |_| true)).and(all_sent(count, sent, totals));
+    let result = result.and_then(|()| match args.expect_rate.map(|most| transmitted.short_of(most)) {
+        Some(unmet) if !unmet.is_empty() => Err(Failure::Unmet(unmet.join("; "))),
+        _ => Ok(()),
+    });
+    report::sent(&transmitted, &args.run, &result)?;
     result
 }
 
@@ -151,7 +156,16 @@ fn plan(args: &TxArgs, frames: &Frames, clock: &Clock, cut: &Arc<AtomicBool>) ->
     }
 }
 
-/// An error if less was sent than the count that alone was to end it says, or than ports have taken.
+/// An error if the link of a port is down at the end, of those that it matters of.
+fn links_up(totals: &Totals, matters: impl Fn(usize) -> bool) -> Result<(), Failure> {
+    let mut down = totals.ports.iter().enumerate().filter(|(index, port)| port.link == "down" && matters(*index));
+    let Some((_, port)) = down.next() else { return Ok(()) };
+    let trouble =
+        "its link is down at the end, so what came after it fell is missing; see to the cable and to the other end";
+    Err(anyhow!("{}: {trouble}", port.name).into())
+}
+
+/// An error if less was sent than the count that alone was to end it says, or if ports have frames in their rings that they do not send.
 fn all_sent(count: Option<u64>, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
     let handed: u64 = sent.iter().map(report::SentBy::handed).sum();
     // What is still in a ring was handed over last, and the end came after all else.
@@ -159,8 +173,12 @@ fn all_sent(count: Option<u64>, sent: &[report::SentBy], totals: &Totals) -> Res
     let in_rings = totals.counters.dropped(Reason::TxUnsent).saturating_sub(others);
     let all = count.map_or(0, |count| count.saturating_mul(sent.len() as u64));
     match all.saturating_sub(handed) + in_rings {
-        _ if count.is_none() => Ok(()),
         0 => Ok(()),
+        unsent if count.is_none() => Err(anyhow!(
+            "{} of those that count as sent never left, as the device or the other end takes none; see to it",
+            counted_words(unsent, "frame")
+        )
+        .into()),
         unsent => Err(anyhow!(
             "{} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; see to \
              it, or lower --rate",
@@ -232,8 +250,10 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         wind_down: None,
         on_link: None,
     };
-    let (totals, result) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
+    let (totals, closed) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     let clock = ClockReport::of(&calibrated.clock()?);
+    // Where all senders have said how many there were, nothing is missing that is not known of.
+    let result = closed.and(links_up(&totals, |port| !received.is_told_all(port)));
     report::received(&totals, &received, clock, &args.run, &result)?;
     result
 }

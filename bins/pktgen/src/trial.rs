@@ -112,9 +112,7 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
 pub(crate) fn prepare(args: &RunArgs) -> Result<Frames, Failure> {
     check(args)?;
     let frames = Frames::of(&args.traffic, &args.port_options)?;
-    if args.expect.expect_rate.is_some() && !frames.are_paced() {
-        return Err(Failure::usage("--expect-rate: there is no rate to compare with; give one with --rate"));
-    }
+    frames.check_expected(args.expect.expect_rate)?;
     // Tags tell 65,536 numbers apart, of all directions.
     let numbers = args.ports.len() * usize::from(args.queues) * (frames.names().len() + usize::from(COUNTED));
     if args.queues > 1 && numbers > usize::from(u16::MAX) {

@@ -80,7 +80,9 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
         assert_eq!(ones_complement_sum(&[&pseudo_header, &frame[34..]].concat()), 0xffff, "UDP checksum");
         assert_eq!(frame[126..], records[0][142..], "all are of one stream");
         match number {
-            0..5000 => assert_eq!(frame[120..126], [&u32::try_from(number).unwrap().to_be_bytes(), &b"RF"[..]].concat()),
+            0..5000 => {
+                assert_eq!(frame[120..126], [&u32::try_from(number).unwrap().to_be_bytes(), &b"RF"[..]].concat())
+            }
             _ => assert_eq!(frame[114..126], [&5000_u64.to_be_bytes()[2..], b"rendRE"].concat()),
         }
     }
@@ -261,6 +263,45 @@ fn the_rate_is_kept_over_the_whole_run() {
     }
 }
 
+/// The rate is that of the time for which frames were due, not of what follows: a second of frames that end the stream.
+#[test]
+fn rates_stand_side_by_side() {
+    let begun = Instant::now();
+    let options = ["--rate", "2k", "--duration", "500ms", "--catch-up", "1s", "--ends", "100", "--expect-rate"];
+    let sent = report(&[&["tx", "null:a", "null:b"], &options[..]].concat());
+    let number = |field: &str| sent[field].as_f64().unwrap();
+    let [seconds, offered] = ["duration_s", "offered_pps"].map(number);
+    assert_eq!((number("sent"), number("missed"), number("intended_pps")), (2000.0, 0.0, 4000.0), "{sent}");
+    assert!(seconds >= 0.5 && seconds + 0.99 <= begun.elapsed().as_secs_f64(), "{sent}");
+    // Either port has a time of its own.
+    assert!(offered <= 4000.0 && offered * seconds >= 1999.0, "{sent}");
+    assert_eq!(sent["warnings"], serde_json::json!([]), "{sent}");
+    for stream in sent["streams"].as_array().unwrap() {
+        assert_eq!((&stream["intended_pps"], &stream["sent"]), (&Value::from(2000.0), &Value::from(1000)), "{sent}");
+    }
+}
+
+/// More than any machine sends.
+#[test]
+fn a_rate_that_is_missed_is_told_of() {
+    let options = ["tx", "null:a", "--line", "1000G", "--rate", "1G", "--duration", "100ms", "--ends", "1", "--quiet"];
+    let output = pktgen(&[&options[..], &["--json", "--expect-rate"]].concat());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains("less than --rate; --expect-rate allows 0.1 %"), "{message}");
+    let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [all, missed] = ["sent", "missed"].map(|field| sent[field].as_u64().unwrap());
+    // A frame at the very end may fall on either side.
+    assert!((all + missed).abs_diff(100_000_000) <= 2, "{sent}");
+    assert!(sent["warnings"][0].as_str().unwrap().contains("% less than its rate"), "{sent}");
+    assert_eq!(sent["error"].as_str().unwrap(), message.trim_end().trim_start_matches("pktgen: "));
+    // Without the option it is a warning, and beside each other for people.
+    let output = pktgen(&options);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && page.contains("WARNING: null:a: offered "), "{page}");
+    assert!(page.contains("intended") && page.contains("1,000,000,000"), "{page}");
+}
+
 #[test]
 fn flows_take_turns_on_their_way_to_the_next_hop() {
     let folder = tempfile::tempdir().unwrap();
@@ -301,6 +342,20 @@ fn a_link_that_stays_down_is_an_error() {
 fn frames_that_were_not_sent_are_an_error() {
     let message = failure(&["tx", "soft:a?fault=tx-frozen", "--count", "100"]);
     assert!(message.starts_with("pktgen: 100 frames of --count not sent"), "{message}");
+    // By time there is no count to compare with, but frames that the device keeps.
+    let message = failure(&["tx", "soft:a?fault=tx-frozen", "--rate", "1k", "--duration", "0.3"]);
+    assert!(message.contains("frames of those that count as sent never left"), "{message}");
+}
+
+#[test]
+fn a_link_that_is_down_at_the_end_is_an_error() {
+    let output = pktgen(&["rx", "soft:a?link=down", "--duration", "0.2", "--json", "--quiet"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.starts_with("pktgen: soft:a: its link is down at the end"), "{message}");
+    let received: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(message.contains(received["error"].as_str().unwrap()), "{received}");
+    assert_eq!(received["warnings"], serde_json::json!([]));
 }
 
 /// A file system of 64 KiB, which only this run sees. Needs root.
@@ -349,6 +404,7 @@ fn bad_input_is_one_line() {
         (&["tx", "soft:a", "--count", "0"], 2, "--count"),
         (&["tx", "soft:a", "--ring-size", "100"], 2, "power of two"),
         (&["tx", "soft:a", "--ends", "1001"], 2, "--ends"),
+        (&["tx", "soft:a", "--expect-rate"], 2, "--expect-rate: there is no rate"),
         (&["tx", "soft:a", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
         (&["rx", "soft:a", "soft:a"], 1, "busy"),
         (&["rx", "fffe:ff:1f.7"], 1, "no PCI device"),

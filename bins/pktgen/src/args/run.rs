@@ -96,7 +96,7 @@ pub(crate) struct Expectations {
     pub(crate) expect_latency_p99: Option<Duration>,
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err("write a percentage from 0 to 100, such as 0.5".to_owned()),

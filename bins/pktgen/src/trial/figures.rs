@@ -171,17 +171,8 @@ impl Figures {
             return (setting.clock.nanoseconds(self.asked_for.0.max(ticks)) / 1e9).max(1e-9);
         }
         let to_last = setting.clock.nanoseconds(ticks) / 1e9;
-        let Counted { missed, verdict, .. } = &self.all;
-        let by_time = setting.limits.duration;
-        let by_time = by_time.filter(|_| !setting.cut && setting.limits.count.is_none_or(|count| verdict.sent < count));
-        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-        let due = (verdict.sent + missed) as f64;
-        let seconds = match (setting.asked[self.from].all, by_time) {
-            (None, _) => to_last,
-            (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
-            (Some(asked), None) => to_last.max(due / asked),
-        };
-        seconds.max(1e-9)
+        let due = [self.all.verdict.sent, self.all.missed];
+        span(to_last, setting.asked[self.from].all, (setting.limits, setting.cut), due)
     }
 
     /// Frames that arrived and are not as they were sent, and those whose tag says what cannot be.
@@ -277,12 +268,7 @@ impl Counted {
 
     /// Frames a second over so many seconds: asked for, handed over, and due but not handed over.
     pub(crate) fn rates(&self, asked: Option<f64>, seconds: f64) -> Rates {
-        if seconds == 0.0 {
-            return Rates::default();
-        }
-        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-        let [handed, missed] = [self.verdict.sent as f64, self.missed as f64];
-        Rates { intended: asked, offered: handed / seconds, missed: missed / seconds }
+        Rates::of(asked, [self.verdict.sent, self.missed], seconds)
     }
 
     /// Percent of the frames due that were not offered.
@@ -310,6 +296,32 @@ pub(crate) struct Rates {
     pub(crate) intended: Option<f64>,
     pub(crate) offered: f64,
     pub(crate) missed: f64,
+}
+
+impl Rates {
+    /// Of frames sent and missed in so many seconds.
+    pub(crate) fn of(intended: Option<f64>, [sent, missed]: [u64; 2], seconds: f64) -> Self {
+        if seconds == 0.0 {
+            return Self::default();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+        let [sent, missed] = [sent as f64, missed as f64];
+        Self { intended, offered: sent / seconds, missed: missed / seconds }
+    }
+}
+
+/// Seconds over which rates hold of what a port sent and missed, if `to_last` of them passed up to the last hand-over, and a signal may have
+/// cut it.
+pub(crate) fn span(to_last: f64, asked: Option<f64>, (limits, cut): (Limits, bool), [sent, missed]: [u64; 2]) -> f64 {
+    let by_time = limits.duration.filter(|_| !cut && limits.count.is_none_or(|count| sent < count));
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let due = (sent + missed) as f64;
+    let seconds = match (asked, by_time) {
+        (None, _) => to_last,
+        (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
+        (Some(asked), None) => to_last.max(due / asked),
+    };
+    seconds.max(1e-9)
 }
 
 /// What became of frames without tag, of which so many were sent and so many came.

@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
 use cli::output;
-use cli::report::Totals;
+use cli::report::{PortTotals, Totals};
 pub(crate) use json::LatencyReport;
 use std::time::Duration;
 
@@ -134,12 +134,8 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     for (figures, [from, to]) in all.iter().zip(setting.names) {
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
-            let why = match totals.ports[figures.from].link_downs {
-                0 => "which this machine or the port was too slow or too busy for",
-                _ => "as its link went down",
-            };
-            let missed = counted(figures.all.missed, "frame");
-            warnings.push(format!("{from} > {to}: offered {short:.2} % less than its rate: {missed} missed, {why}"));
+            let words = shortfall(short, figures.all.missed, &totals.ports[figures.from]);
+            warnings.push(format!("{from} > {to}: {words}"));
         }
         let errors = totals.ports[figures.to].rx_errors;
         if errors > 0 {
@@ -156,13 +152,22 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     warnings
 }
 
+/// How much less than its rate a port has offered, and why.
+pub(crate) fn shortfall(percent: f64, missed: u64, port: &PortTotals) -> String {
+    let why = match port.link_downs {
+        0 => "which this machine or the port was too slow or too busy for",
+        _ => "as its link went down",
+    };
+    format!("offered {percent:.2} % less than its rate: {} missed, {why}", counted(missed, "frame"))
+}
+
 /// Nanoseconds as microseconds, to a hundredth.
 fn microseconds(nanoseconds: f64) -> String {
     let hundredths = whole(nanoseconds / 10.0);
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
 }
 
-fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a figure for people; saturates")]
     let whole = value.max(0.0).round() as u64;
     whole
