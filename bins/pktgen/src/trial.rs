@@ -51,6 +51,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
 /// Frames that are late by more come in a burst that is none of the rate asked for.
 const LATE: Duration = Duration::from_micros(100);
+/// Why the loss of frames without tags is not sure.
+pub(crate) const UNTAGGED: &str =
+    "without tags frames are only counted, so one that comes twice, or another's, makes good one that is lost";
 /// Ticks of a part that somebody ends: centuries.
 const WITHOUT_END: u64 = u64::MAX >> 2;
 /// Bytes by which headers may become longer on the way.
@@ -228,6 +231,9 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     }
     if args.expect.expect_latency_p99.is_some() && args.traffic.kind() != Some(measure::Kind::Full) {
         return Err(Failure::usage("--expect-latency-p99: only a full tag has a time; use --tag full"));
+    }
+    if args.expect.expect_loss.is_some() && args.traffic.kind().is_none() {
+        return Err(Failure::usage(format!("--expect-loss: {UNTAGGED}; use --tag short or full")));
     }
     args.hosting.check(args.ports.len())?;
     if args.queues > 1 && args.traffic.pcap.is_some() {

@@ -307,7 +307,12 @@ fn a_capture_is_replayed_at_its_own_pace_at_another_or_at_a_rate() {
         assert_eq!(direction["intended_pps"].as_f64(), intended, "{options:?}");
         assert!(direction["duration_s"].as_f64().unwrap() >= seconds, "{options:?}: {direction}");
         let timed = direction["latency_from_due_ns"]["count"].as_u64();
-        assert_eq!(timed, options.contains(&"--tag").then_some(sent), "{options:?}");
+        let tagged = options.contains(&"--tag");
+        assert_eq!(timed, tagged.then_some(sent), "{options:?}");
+        // What is only counted is told so, and has no figures that nobody knows.
+        assert_eq!(direction["duplicate"].as_u64(), tagged.then_some(0), "{options:?}");
+        let warned = report["warnings"].to_string().contains("makes good one that is lost");
+        assert_eq!(warned, !tagged, "{report}");
     }
 }
 
@@ -476,6 +481,7 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--pcap-speed", "2"], 2, "--pcap"),
         (&["soft:a", "soft:b", "--pcap", "x.pcap", "--pcap-speed", "nan"], 2, "or max"),
         (&["soft:a", "soft:b", "--pcap", "x.pcap", "--expect-latency-p99", "1us"], 2, "--tag full"),
+        (&["soft:a", "soft:b", "--pcap", "x.pcap", "--expect-loss", "0"], 2, "makes good one that is lost; use --tag"),
         (&["soft:a", "soft:b", "--size", "60*18446744073709551615,61*2"], 2, "weights sum up to"),
         (&["soft:a", "soft:b", "--stream", "/dev/zero"], 2, "longer than 1 MiB"),
         (&["soft:a?wire=peer:b", "soft:b", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),

@@ -166,6 +166,11 @@ impl Desk {
         self.facts.has_end
     }
 
+    /// Whether frames have tags.
+    pub(super) fn is_tagged(&self) -> bool {
+        self.facts.tagged
+    }
+
     /// Whether frames may arrive by several queues of a port.
     pub(super) fn has_several_queues(&self) -> bool {
         self.facts.queues > 1
@@ -194,7 +199,8 @@ impl Desk {
         if let Some((_, figures)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
             return Ok(figures.clone());
         }
-        let states = self.orders.order(|_, _| {}).ok_or_else(slow)?;
+        let unknown = || "the run has not answered for 10 s; ask again".to_owned();
+        let states = self.orders.order(|_, _| {}).ok_or_else(unknown)?;
         Ok(looked.insert((Instant::now(), self.figures_of(&states))).1.clone())
     }
 
@@ -387,6 +393,7 @@ mod tests {
         let mut orders = Orders::new(1, true);
         orders.patience = Duration::ZERO;
         let desk = Desk::new(Arc::new(orders), facts);
+        assert_eq!(desk.look().map(drop).unwrap_err(), "the run has not answered for 10 s; ask again");
         for (request, frames) in [(None, "1100"), (Some("{\"do\":\"set\",\"rate\":2000}"), "2000"), (None, "2200")] {
             let said = match request {
                 None => desk.scale([11, 10]),

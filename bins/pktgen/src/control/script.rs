@@ -3,8 +3,8 @@
 use super::desk::{Desk, Reply};
 use super::figures::{DirectionFigures, Figures, StreamFigures};
 use crate::args::short_time;
-use crate::trial::Phase;
 use crate::trial::figures::percent;
+use crate::trial::{Phase, UNTAGGED};
 use ::control::{Expect, Request, Step};
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
@@ -166,6 +166,9 @@ fn began_anew(now: &Figures, asked: &Figures) -> bool {
 
 /// What does not hold of what is expected. Frames that are under way are waited for.
 fn judge(desk: &Desk, expect: &Expect) -> Result<Vec<String>, String> {
+    if expect.loss.is_some() && !desk.is_tagged() {
+        return Err(format!("expect: loss: {UNTAGGED}; run with --tag short or full"));
+    }
     let mut asked = desk.figures()?;
     let begun = Instant::now();
     let is_late = || begun.elapsed() >= DRAIN || desk.wait(PAUSE);

@@ -4,7 +4,7 @@ mod json;
 mod page;
 
 use super::figures::{Figures, Setting};
-use super::{Outcome, no_probe};
+use super::{Outcome, UNTAGGED, no_probe};
 use crate::args::RunArgs;
 use crate::calibrate::{Floor, Floors};
 use crate::clock::ClockReport;
@@ -94,6 +94,9 @@ fn unmet(setting: &Setting<'_>, all: &[Figures]) -> Vec<String> {
         if expect.expect_loss.is_some() && figures.all.verdict.sent == 0 {
             unmet.push(format!("{from} > {to}: no frame was sent, so none shows what --expect-loss asks for"));
         }
+        if expect.expect_rate.is_some() && figures.all.verdict.sent + figures.all.missed == 0 {
+            unmet.push(format!("{from} > {to}: no frame was due, so none shows what --expect-rate asks for"));
+        }
         let short = figures.short_percent(setting).unwrap_or(0.0);
         if let Some(most) = expect.expect_rate.filter(|most| short > *most) {
             unmet.push(format!("{from} > {to}: offered {short:.3} % less than --rate; --expect-rate allows {most} %"));
@@ -126,6 +129,9 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         warnings.push("a signal ended the run early".to_owned());
     }
     warnings.extend(totals.link_warnings());
+    if setting.frames.are_untagged() {
+        warnings.push(format!("{UNTAGGED}: with --tag all are told apart"));
+    }
     let is_unread = |figures: &Figures| figures.ticks.is_some() && !figures.verified;
     if setting.frames.have_checksums() && !setting.args.no_verify && all.iter().any(is_unread) {
         let why = "those of some stream are not right in each frame, or there are none";

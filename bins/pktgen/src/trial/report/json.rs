@@ -63,11 +63,12 @@ struct CountedReport {
     received: u64,
     lost: u64,
     loss_percent: f64,
-    duplicate: u64,
-    late: u64,
-    reordered: u64,
-    greatest_extent: u64,
-    mean_extent: f64,
+    /// `null` of frames without tags, as are the next.
+    duplicate: Option<u64>,
+    late: Option<u64>,
+    reordered: Option<u64>,
+    greatest_extent: Option<u64>,
+    mean_extent: Option<f64>,
     latency_from_due_ns: Option<LatencyReport>,
     latency_from_ring_ns: Option<LatencyReport>,
 }
@@ -113,9 +114,8 @@ impl<'a> Report<'a> {
 impl<'a> DirectionReport<'a> {
     fn of(setting: &Setting<'a>, figures: &Figures, totals: &Totals) -> Self {
         let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
-        let tick = setting.clock.nanoseconds(1);
         let stream = |((name, counted), asked): ((String, &Counted), &Option<f64>)| {
-            let counted = CountedReport::of(counted, counted.rates(*asked, seconds), tick);
+            let counted = CountedReport::of(setting, counted, counted.rates(*asked, seconds));
             StreamReport { name, counted }
         };
         let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked);
@@ -123,7 +123,7 @@ impl<'a> DirectionReport<'a> {
             from: totals.ports[figures.from].name.clone(),
             to: totals.ports[figures.to].name.clone(),
             duration_s: rounded(seconds),
-            all: CountedReport::of(&figures.all, figures.rates(setting), tick),
+            all: CountedReport::of(setting, &figures.all, figures.rates(setting)),
             foreign: figures.foreign,
             damaged: figures.damaged(),
             verified: figures.verified,
@@ -134,10 +134,10 @@ impl<'a> DirectionReport<'a> {
 }
 
 impl CountedReport {
-    /// A tick takes so many nanoseconds.
-    fn of(counted: &Counted, rates: Rates, tick: f64) -> Self {
+    fn of(setting: &Setting<'_>, counted: &Counted, rates: Rates) -> Self {
         let Rates { intended, offered, .. } = rates;
-        let verdict = counted.verdict;
+        let (verdict, tick) = (counted.verdict, setting.clock.nanoseconds(1));
+        let known = |count: u64| (!setting.frames.are_untagged()).then_some(count);
         #[expect(clippy::cast_precision_loss, reason = "figures for people")]
         let mean_extent = if verdict.reordered == 0 { 0.0 } else { verdict.extents as f64 / verdict.reordered as f64 };
         let latency = |summary: Option<Summary>| summary.map(|summary| LatencyReport::of(&summary.scaled(tick)));
@@ -149,11 +149,11 @@ impl CountedReport {
             received: verdict.received,
             lost: verdict.lost,
             loss_percent: counted.loss_percent(),
-            duplicate: verdict.duplicate,
-            late: verdict.late,
-            reordered: verdict.reordered,
-            greatest_extent: verdict.greatest_extent,
-            mean_extent: rounded(mean_extent),
+            duplicate: known(verdict.duplicate),
+            late: known(verdict.late),
+            reordered: known(verdict.reordered),
+            greatest_extent: known(verdict.greatest_extent),
+            mean_extent: known(0).map(|_| rounded(mean_extent)),
             latency_from_due_ns: latency(counted.from_due),
             latency_from_ring_ns: latency(counted.from_ring),
         }

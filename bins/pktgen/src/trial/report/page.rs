@@ -87,13 +87,16 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
     row("sent", &|figures| grouped(figures.all.verdict.sent));
     row("received", &|figures| grouped(figures.all.verdict.received));
     row("LOST", &|figures| with_share(figures.all.verdict.lost, figures.all.loss_percent()));
-    row("duplicate", &|figures| grouped(figures.all.verdict.duplicate));
-    row("late", &|figures| grouped(figures.all.verdict.late));
+    // Without a tag nobody knows.
+    let is_tagged = !setting.frames.are_untagged();
+    let known = |words: String| if is_tagged { words } else { "-".to_owned() };
+    row("duplicate", &|figures| known(grouped(figures.all.verdict.duplicate)));
+    row("late", &|figures| known(grouped(figures.all.verdict.late)));
     row("reordered", &|figures| {
         let verdict = figures.all.verdict;
-        with_share(verdict.reordered, percent(verdict.reordered, verdict.received))
+        known(with_share(verdict.reordered, percent(verdict.reordered, verdict.received)))
     });
-    row("greatest extent", &|figures| grouped(figures.all.verdict.greatest_extent));
+    row("greatest extent", &|figures| known(grouped(figures.all.verdict.greatest_extent)));
     row("foreign", &|figures| grouped(figures.foreign));
     row("damaged", &|figures| grouped(figures.damaged()));
     screen::align_right(&mut counts, 1);
