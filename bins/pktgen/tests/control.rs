@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -385,8 +385,10 @@ fn nothing_that_clients_do_harms_a_run() {
     silent[255].done(&json!({"do": "start"}));
     drop((silent, subscribed));
     client.figures(|figures| count(figures, "clients") == 1);
-    // Clients that go at once, and more than there may be.
-    let many: Vec<_> = (0..300).map(|_| run.connect()).collect();
+    // Clients that go at once, and more than there may be; each end of a connection is a file.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let many: Vec<_> = (0..1000).map(|_| run.connect()).collect();
     let told = many.into_iter().filter_map(|mut one| {
         one.stream.write_all(b"{\"do\":\"start\"}\n").ok()?;
         let mut line = String::new();
@@ -523,6 +525,16 @@ fn a_script_does_its_lines_and_judges() {
     assert_eq!((output.status.code(), message.lines().count()), (Some(3), 1), "{message}");
     for words in [":1: soft:a > soft:b: no frame has come or is lost", ":1: soft:b > soft:a: no frame was due"] {
         assert!(message.contains(words), "{words}: {message}");
+    }
+
+    let options = ["--rate", "1k", "--stopped", "--expect-loss", "100", "--expect-rate", "100"];
+    let output = script("{\"sleep\": 0.1}\n", &options);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), message.lines().count()), (Some(3), 1), "{message}");
+    for port in ["a > soft:b", "b > soft:a"] {
+        for option in ["sent, so none shows what --expect-loss", "due, so none shows what --expect-rate"] {
+            assert!(message.contains(&format!("soft:{port}: no frame was {option} asks for")), "{option}: {message}");
+        }
     }
 
     // All but the first frame, a probe, is lost, however few are sent in that time; and no latency is a nanosecond.

@@ -233,7 +233,7 @@ impl Serving {
     fn accept(&mut self, now: Duration) {
         for _ in 0..MOST_AT_ONCE {
             match self.listener.accept() {
-                Ok(mut connection) if self.clients.len() >= MOST_CLIENTS && !self.make_room() => {
+                Ok(mut connection) if self.clients.len() >= MOST_CLIENTS && !self.make_room(now) => {
                     turn_away(&mut *connection, "all have subscribed, or wait for an answer; close one");
                 }
                 Ok(connection) => self.clients.push(Client::new(connection, now)),
@@ -249,18 +249,27 @@ impl Serving {
     }
 
     /// Turns away the client that nothing has come of for longest, first of those that have never asked for anything, so that none locks
-    /// others out. Returns false if all have subscribed, or wait for an answer.
-    fn make_room(&mut self) -> bool {
+    /// others out. What has come of it, and was not read yet, is its word too. Returns false if all have subscribed, or wait for an answer.
+    fn make_room(&mut self, now: Duration) -> bool {
         let is_silent = |client: &Client| {
             let session = &client.session;
             session.subscription.is_none() && !session.has_requests() && session.outgoing().is_empty()
         };
-        let silent = self.clients.iter().enumerate().filter(|(_, client)| is_silent(client));
-        let Some((longest, _)) = silent.min_by_key(|(_, client)| (client.has_asked, client.heard)) else {
-            return false;
-        };
-        turn_away(&mut *self.clients.remove(longest).connection, "this one was silent for longest; connect again");
-        true
+        loop {
+            let silent = self.clients.iter().enumerate().filter(|(_, client)| is_silent(client));
+            let Some((longest, _)) = silent.min_by_key(|(_, client)| (client.has_asked, client.heard)) else {
+                return false;
+            };
+            // Each is read once: then it was heard now.
+            let client = &mut self.clients[longest];
+            let heard = client.heard;
+            client.read(now);
+            if client.heard > heard || !is_silent(client) {
+                continue;
+            }
+            turn_away(&mut *self.clients.remove(longest).connection, "this one was silent for longest; connect again");
+            return true;
+        }
     }
 
     /// Does one request of each client, whatever more it has sent, and tells each what is due. What orders is done together. Once the run
