@@ -7,8 +7,8 @@ use std::time::Duration;
 /// How long to run, and what to print.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Stop after so many seconds (may have a fraction)
-    #[arg(long, value_name = "SECONDS", value_parser = duration, allow_negative_numbers = true)]
+    /// Stop after so long: seconds (10, 0.5), or a time with its unit (500ms)
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     /// Print one JSON object at the end, on standard output; the live table goes to standard error
@@ -102,11 +102,33 @@ impl From<Pages> for PageSize {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "write seconds, such as 10 or 0.5".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() && seconds <= 1e9 => Ok(duration),
+    match time(text).ok_or("write seconds, such as 10 or 0.5, or a time with its unit, such as 500ms")? {
+        duration if !duration.is_zero() && duration <= Duration::from_secs(1_000_000_000) => Ok(duration),
         _ => Err("must be more than 0 and at most 1,000,000,000 seconds".to_owned()),
     }
+}
+
+/// Reads a number with ns, us, ms or s; without unit it is in seconds. `None` if it is none, or more than any [`Duration`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(cli::args::time("1.5ms"), Some(Duration::from_micros(1500)));
+/// assert_eq!(cli::args::time("0.5"), Some(Duration::from_millis(500)));
+/// assert_eq!(cli::args::time("1 s"), None);
+/// ```
+#[must_use]
+pub fn time(text: &str) -> Option<Duration> {
+    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    let factor = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        _ => return None,
+    };
+    let number: f64 = text[..text.len() - unit.len()].parse().ok()?;
+    Duration::try_from_secs_f64(number * factor).ok()
 }
 
 fn ring_size(text: &str) -> Result<u16, String> {
@@ -123,6 +145,7 @@ mod tests {
     #[test]
     fn durations_are_positive_numbers_of_seconds() {
         assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         for text in ["", "x", "0", "-1", "nan", "inf", "1e300", "1e-30"] {
             assert!(duration(text).is_err(), "{text}");
         }

@@ -87,24 +87,10 @@ pub(super) fn bits(text: &str) -> Result<u64, String> {
 
 /// A time of at most a second, more than 0.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    match with_unit(text) {
+    match cli::args::time(text) {
         Some(time) if !time.is_zero() && time <= Duration::from_secs(1) => Ok(time),
         _ => Err("write a time of at most a second, such as 100us or 1.5ms".to_owned()),
     }
-}
-
-/// A number with ns, us, ms or s; without unit it is in seconds.
-pub(super) fn with_unit(text: &str) -> Option<Duration> {
-    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
-    let factor = match unit {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" | "" => 1.0,
-        _ => return None,
-    };
-    let number: f64 = text[..text.len() - unit.len()].parse().ok()?;
-    Duration::try_from_secs_f64(number * factor).ok()
 }
 
 #[cfg(test)]

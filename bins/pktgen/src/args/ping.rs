@@ -1,6 +1,5 @@
 //! `pktgen ping`.
 
-use super::pace::with_unit;
 use cli::args::PortOptions;
 use nic::Address;
 use station::InterfaceAddress;
@@ -71,14 +70,14 @@ impl PingArgs {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    match with_unit(text) {
+    match cli::args::time(text) {
         Some(time) if (Duration::from_micros(10)..=Duration::from_secs(3600)).contains(&time) => Ok(time),
         _ => Err("write a time from 10us to 3600s, such as 10ms".to_owned()),
     }
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    match with_unit(text) {
+    match cli::args::time(text) {
         Some(time) if (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&time) => Ok(time),
         _ => Err("write a time from 1ms to 60s, such as 500ms".to_owned()),
     }

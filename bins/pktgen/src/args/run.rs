@@ -1,6 +1,6 @@
 //! `pktgen run`.
 
-use super::pace::{time, with_unit};
+use super::pace::time;
 use super::{Hosting, TrafficArgs};
 use cli::args::PortOptions;
 use measure::Load;
@@ -104,7 +104,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
-    with_unit(text)
+    cli::args::time(text)
         .filter(|time| *time <= DAY)
         .ok_or_else(|| "write a time of at most a day, such as 0s or 1.5s".to_owned())
 }
