@@ -23,6 +23,9 @@ use target::Target;
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Floors {
     floors: Vec<Floor>,
+    /// How exact the times of the last of them are; files of before have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clock: Option<ClockReport>,
 }
 
 /// The latency of a wire without anything in between, at a rate and a size; in nanoseconds.
@@ -61,8 +64,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let unwritable = || format!("--output {file}: cannot be written; name another file");
     // Better now than after all trials.
     let target = Target::open(&args.output).with_context(unwritable)?;
-    let (floors, clock, result) = measure(prepared, args.json);
-    let printed = match clock {
+    let (floors, result) = measure(prepared, args.json);
+    let printed = match floors.clock {
         _ if args.json => output::print_json(&floors),
         Some(clock) if !floors.floors.is_empty() => output::print(&format!("\n{}\n{}", floors.table(), clock.words())),
         _ => Ok(()),
@@ -81,9 +84,9 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     printed
 }
 
-/// Runs the trials. Returns what was measured until one could not be, the clock of the last one, and why it could not.
-fn measure(prepared: Vec<(&RunArgs, Frames)>, json: bool) -> (Floors, Option<ClockReport>, Result<(), Failure>) {
-    let (mut floors, mut clock) = (Floors::default(), None);
+/// Runs the trials. Returns what was measured until one could not be, and why it could not.
+fn measure(prepared: Vec<(&RunArgs, Frames)>, json: bool) -> (Floors, Result<(), Failure>) {
+    let mut floors = Floors::default();
     let measure_all = || {
         let mut stop = Stop::on_signals()?;
         for (one, frames) in prepared {
@@ -92,13 +95,13 @@ fn measure(prepared: Vec<(&RunArgs, Frames)>, json: bool) -> (Floors, Option<Clo
             }
             // No live table: it is the table at the end that counts.
             let outcome = trial::perform(one, frames, &mut stop, &mut Screen::new(json, true))?;
-            clock = Some(ClockReport::of(&outcome.clock));
+            floors.clock = Some(ClockReport::of(&outcome.clock));
             floors.floors.extend(whole(one, outcome)?);
         }
         Ok(())
     };
     let result = measure_all();
-    (floors, clock, result)
+    (floors, result)
 }
 
 fn interrupted() -> Failure {

@@ -3,7 +3,7 @@
 use cli::report::rounded;
 use device::tsc;
 use measure::{Bracket, Clock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// A [`Clock`], and what it is read by.
@@ -38,7 +38,7 @@ impl Calibrated {
 }
 
 /// How exact times are, for reports.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct ClockReport {
     hz: u64,
     error_ppm: f64,

@@ -343,6 +343,10 @@ fn the_floor_of_the_instrument_stands_beside_its_figures() {
     let said = calibrate(&["--rates", "1k,5k", "--sizes", "60,1000", "--one-way"]);
     assert!(said.contains("due p50 us") && said.contains("subtracts nothing"), "{said}");
     let written: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(
+        written["clock"]["error_ppm"].as_f64() > Some(0.0) && written["clock"]["error_ns"].is_number(),
+        "{written}"
+    );
     let floors = written["floors"].as_array().unwrap();
     let sizes: Vec<_> = floors.iter().map(|floor| floor["size"].as_f64().unwrap()).collect();
     assert_eq!(sizes, [60.0, 60.0, 1000.0, 1000.0]);
