@@ -106,31 +106,52 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
     }
     for (figures, title) in pair.iter().zip(&header[1..]).filter(|(figures, _)| figures.streams.len() > 1) {
         text += &format!("\n\n{}", streams(setting, figures, title));
+        if setting.args.traffic.kind() == Some(Kind::Full) {
+            text += &format!("\n\n{}", latencies_of_streams(setting, figures));
+        }
     }
     text
 }
 
-/// A row for each stream of a direction; latencies are from the due time.
+/// A row for each stream of a direction.
 fn streams(setting: &Setting<'_>, figures: &Figures, title: &str) -> String {
-    let full = setting.args.traffic.kind() == Some(Kind::Full);
-    let mut columns = vec![title, "intended", "offered", "missed", "sent", "received", "LOST", "twice", "reordered"];
-    columns.extend(["p50 us", "p99 us", "max us"].iter().filter(|_| full));
+    let columns = [title, "intended", "offered", "missed", "sent", "received", "LOST", "twice", "late", "reordered"];
     let mut table = screen::plain_table(&columns);
-    let tick = setting.clock.nanoseconds(1);
     let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
     for ((name, counted), asked) in setting.frames.names().iter().zip(&figures.streams).zip(&asked) {
         let rates = counted.rates(*asked, seconds);
-        let Verdict { sent, received, lost, duplicate, reordered, .. } = counted.verdict;
+        let Verdict { sent, received, lost, duplicate, late, reordered, .. } = counted.verdict;
         let intended = rates.intended.map_or("no limit".to_owned(), |pps| grouped(whole(pps)));
         let mut row = vec![printable(name), intended, grouped(whole(rates.offered))];
-        row.extend([counted.missed, sent, received, lost, duplicate, reordered].map(grouped));
-        let latency = counted.from_due.map(|summary| summary.scaled(tick));
-        let latency = latency.map_or([const { None }; 3], |of| [Some(of.p50), Some(of.p99), Some(of.max)]);
-        row.extend(latency.iter().filter(|_| full).map(|time| time.map_or("-".to_owned(), microseconds)));
+        row.extend([counted.missed, sent, received, lost, duplicate, late, reordered].map(grouped));
         table.add_row(row);
     }
     screen::align_right(&mut table, 1);
     screen::trimmed(&table)
+}
+
+/// Latency of each stream of a direction in microseconds, from both times.
+fn latencies_of_streams(setting: &Setting<'_>, figures: &Figures) -> String {
+    let mut columns = vec!["latency, us", "from"];
+    columns.extend(LATENCIES.iter().map(|(name, _)| name.split(' ').next().unwrap_or_default()));
+    let mut table = screen::plain_table(&columns);
+    let tick = setting.clock.nanoseconds(1);
+    for (name, counted) in setting.frames.names().iter().zip(&figures.streams) {
+        for (name, from, summary) in
+            [(printable(name), "due", counted.from_due), (String::new(), "ring", counted.from_ring)]
+        {
+            let summary = summary.map(|summary| summary.scaled(tick));
+            let times = LATENCIES.iter().map(|(_, figure)| time(summary.as_ref(), *figure));
+            table.add_row([name, from.to_owned()].into_iter().chain(times));
+        }
+    }
+    screen::align_right(&mut table, 2);
+    screen::trimmed(&table)
+}
+
+/// One of the times of a summary in microseconds.
+fn time(of: Option<&Summary>, figure: fn(&Summary) -> f64) -> String {
+    of.map_or("-".to_owned(), |summary| microseconds(figure(summary)))
 }
 
 /// Latency in microseconds, from both times.
@@ -147,22 +168,8 @@ fn latencies(setting: &Setting<'_>, pair: &[Figures], header: &[String]) -> Stri
         .map(|summary| summary.map(|summary| summary.scaled(tick)))
         .collect();
     table.add_row(std::iter::once("from").chain(pair.iter().flat_map(|_| ["due", "ring"])));
-    let figures: [Row; 10] = [
-        ("min", |summary| summary.min),
-        ("mean", |summary| summary.mean),
-        ("p50 (typical)", |summary| summary.p50),
-        ("p90", |summary| summary.p90),
-        ("p99", |summary| summary.p99),
-        ("p99.9 (worst)", |summary| summary.p999),
-        ("max", |summary| summary.max),
-        ("deviation", |summary| summary.deviation),
-        ("PDV", |summary| summary.pdv),
-        ("jitter", |summary| summary.jitter),
-    ];
-    for (name, figure) in figures {
-        let cell = |summary: &Option<Summary>| {
-            summary.as_ref().map_or("-".to_owned(), |summary| microseconds(figure(summary)))
-        };
+    for (name, figure) in LATENCIES {
+        let cell = |summary: &Option<Summary>| time(summary.as_ref(), figure);
         table.add_row(std::iter::once(name.to_owned()).chain(all.iter().map(cell)));
     }
     screen::align_right(&mut table, 1);
@@ -171,6 +178,19 @@ fn latencies(setting: &Setting<'_>, pair: &[Figures], header: &[String]) -> Stri
 
 /// A figure's name, and where it is found.
 type Row = (&'static str, fn(&Summary) -> f64);
+
+const LATENCIES: [Row; 10] = [
+    ("min", |summary| summary.min),
+    ("mean", |summary| summary.mean),
+    ("p50 (typical)", |summary| summary.p50),
+    ("p90", |summary| summary.p90),
+    ("p99", |summary| summary.p99),
+    ("p99.9 (worst)", |summary| summary.p999),
+    ("max", |summary| summary.max),
+    ("deviation", |summary| summary.deviation),
+    ("PDV", |summary| summary.pdv),
+    ("jitter", |summary| summary.jitter),
+];
 
 fn with_share(count: u64, percent: f64) -> String {
     if count == 0 { "0".to_owned() } else { format!("{} ({percent:.4} %)", grouped(count)) }
