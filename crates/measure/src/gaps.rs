@@ -11,6 +11,11 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
+    /// Bytes that so many take on the heap at most: room for them grows by doubling.
+    pub(crate) const fn bytes(most: usize) -> usize {
+        most.next_power_of_two() * size_of::<(u64, u64)>()
+    }
+
     /// Remembers so many gaps.
     pub(crate) fn of(most: usize) -> Self {
         Self { gaps: VecDeque::new(), most }

@@ -58,6 +58,9 @@ pub struct Summary {
 }
 
 impl Latency {
+    /// Bytes that one takes.
+    pub(crate) const BYTES: usize = size_of::<Self>() + BUCKETS * size_of::<u64>();
+
     /// Creates an empty one.
     #[must_use]
     pub fn new() -> Self {

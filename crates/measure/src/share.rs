@@ -342,6 +342,14 @@ impl Share {
     }
 }
 
+/// What the sender and a receiver of a stream take in memory together.
+const _: () = assert!(
+    WORDS * size_of::<AtomicU64>() as u64
+        + WINDOW * size_of::<AtomicU32>() as u64
+        + (2 * Latency::BYTES + Gaps::bytes(GAPS)) as u64
+        <= 472 << 10
+);
+
 /// Gaps that are remembered of each of so many senders.
 fn gaps(senders: usize) -> usize {
     (GAPS / senders.max(1)).max(1)

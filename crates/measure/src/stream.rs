@@ -166,6 +166,12 @@ impl Stream {
     }
 }
 
+/// What a stream takes in memory, where it is sent and where it arrives.
+const _: () = assert!(
+    size_of::<Stream>() + Window::BYTES + 2 * Latency::BYTES + size_of::<HandOvers>() + FRAMES * size_of::<u32>()
+        <= 460 << 10
+);
+
 /// Ticks from a time, of which the lower half is known, to `now`: less than 2^32.
 fn since(now: u64, time: u32) -> u64 {
     lower(now).wrapping_sub(time).into()

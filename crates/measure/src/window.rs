@@ -55,6 +55,11 @@ pub struct Window {
     unusual: Unusual,
 }
 
+impl Window {
+    /// Bytes that one takes at most.
+    pub(crate) const BYTES: usize = size_of::<Self>() + WORDS * size_of::<u64>() + Gaps::bytes(GAPS);
+}
+
 /// What is not counted on a good line.
 #[derive(Clone, Debug)]
 struct Unusual {
