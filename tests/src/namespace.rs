@@ -133,6 +133,23 @@ impl Namespace {
     pub fn succeeds(&self, words: &[&str]) -> bool {
         self.command(words).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
     }
+
+    /// Pings an address, once unless the options say otherwise. Returns whether each was answered: of several, `ping` calls it a success
+    /// if one was.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[must_use]
+    pub fn pings(&self, to: &str, options: &[&str]) -> bool {
+        let words = [&["ping", "-q", "-i", "0.005", "-W", "1", "-c", "1", to][..], options].concat();
+        let output = self.command(&words).output().expect("nsenter starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let count =
+            |behind: &str| -> Option<u64> { said.split(behind).next()?.split_whitespace().last()?.parse().ok() };
+        let sent = count(" packets transmitted").filter(|sent| *sent > 0);
+        sent.is_some() && sent == count(" received")
+    }
 }
 
 impl Default for Namespace {

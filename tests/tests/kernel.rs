@@ -319,18 +319,16 @@ impl Network {
         Run(run)
     }
 
-    /// Pings from the left until so many are answered.
+    /// Pings from the left until so many in a row are answered, without a loss.
     fn ping(&self, to: &str, count: u64, options: &[&str]) {
-        // Without a deadline ping does not wait for late answers, but for the first. With one it sends more until so many have come,
-        // and fails if they have not.
-        let patience = if count == 1 { "-W" } else { "-w" };
         let count = count.to_string();
-        self.left.output(&[&["ping", "-q", "-i", "0.005", patience, "60", "-c", &count, to][..], options].concat());
+        let options = [options, &["-c", &count]].concat();
+        eventually(&format!("{count} pings to {to} are answered"), || self.reaches(to, &options));
     }
 
     /// Pings from the left, once unless the options say otherwise. Returns whether all were answered.
     fn reaches(&self, to: &str, options: &[&str]) -> bool {
-        self.left.succeeds(&[&["ping", "-i", "0.005", "-W", "1", "-c", "1", to][..], options].concat())
+        self.left.pings(to, options)
     }
 
     /// Pings from the left, and returns what it says.

@@ -50,7 +50,7 @@ fn a_port_whose_peer_goes_takes_its_routes_away_until_it_is_back() {
         router.namespace.output(&["ip", "route", "add", "203.0.113.0/24", "via", gateway, "metric", metric]);
     }
 
-    let ping = |to: &str| left.succeeds(&["ping", "-q", "-i", "0.005", "-W", "1", "-c", &PINGS.to_string(), to]);
+    let ping = |to: &str| left.pings(to, &["-c", &PINGS.to_string()]);
     // By the ports themselves, and to the right or not.
     let goes = |router: &KernelRouter, to_the_right: bool| {
         let what = if to_the_right { "the other port takes over" } else { "the port with the switch is taken" };

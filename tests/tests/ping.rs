@@ -56,7 +56,7 @@ impl Pktgen {
 /// Linux pings addresses until each has answered once.
 fn pinged(namespace: &Namespace, addresses: &[&str]) {
     for address in addresses {
-        eventually("a ping is answered", || namespace.succeeds(&["ping", "-c", "1", "-W", "1", address]));
+        eventually("a ping is answered", || namespace.pings(address, &[]));
         let said = namespace.output(&["ping", "-c", "20", "-i", "0.02", "-w", "60", "-s", "1000", address]);
         // With a deadline ping goes on while answers are late, and ends without those to its last requests.
         let is_answer =
