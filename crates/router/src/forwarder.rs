@@ -2,7 +2,7 @@
 
 use crate::check::Refusal;
 use crate::egress::Egress;
-use crate::ethernet::{Interface, Station};
+use crate::ethernet::{self, HEADER, Interface, Station, TAG};
 use crate::fib::{Follower, View, stations};
 use crate::hops::Shared;
 use crate::judge::{self, Judged, Mode, Verdict};
@@ -11,6 +11,7 @@ use lpm::{Ipv4Reader, Ipv6Reader, NextHop};
 use mempool::{Batch, Packet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use wire::{Ipv4Header, Ipv6Header};
 
 /// What happens to frames for which there is no route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +103,26 @@ impl LiveForwarder {
         let Self { shared, v4, v6, judged, hops, .. } = self;
         let table = Hops { next_hops: &**shared, ingress };
         refused + route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
+    }
+
+    /// Returns what a frame that was refused for `refusal` is to the host: [`Refusal::ForHost`] instead of [`Refusal::Ttl`] where its
+    /// destination is an address of the host, as neighbours by routing protocols send with a time to live of 1. `frame` begins with its headers.
+    #[inline]
+    pub fn to_host(&mut self, refusal: Refusal, frame: &[u8]) -> Refusal {
+        if refusal == Refusal::Ttl && self.is_for_host(frame) { Refusal::ForHost } else { refusal }
+    }
+
+    /// Whether the destination of a frame that has passed all checks but that of its time to live is an address of the host.
+    #[inline(never)]
+    fn is_for_host(&mut self, frame: &[u8]) -> bool {
+        let header = if ethernet::vlan(frame).is_some() { HEADER + TAG } else { HEADER };
+        let packet = frame.get(header..).unwrap_or_default();
+        let hop = if frame.get(header - 2..header) == Some(&ethernet::IPV6) {
+            Ipv6Header::first(packet).and_then(|header| self.v6.lookup(header.destination()))
+        } else {
+            Ipv4Header::first(packet).and_then(|header| self.v4.lookup(header.destination()))
+        };
+        hop.is_some_and(|hop| self.shared.is_for_host(hop.get()))
     }
 
     /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers

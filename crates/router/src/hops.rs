@@ -224,6 +224,11 @@ impl Shared {
         Some(word.mark()).filter(|mark| usize::from(*mark) < self.interfaces.ports())
     }
 
+    /// Whether packets to it are refused as [`Refusal::ForHost`].
+    pub(crate) fn is_for_host(&self, number: u32) -> bool {
+        self.word(number) == Some(Word::new(Target::Refused(Refusal::ForHost)))
+    }
+
     /// The number of that member; `None` unless the word is a group's.
     fn member_number(&self, word: Word, frame: &[u8]) -> Option<Result<u32, Refusal>> {
         if word.mark() != Word::GROUP {

@@ -253,6 +253,64 @@ fn a_burst_of_packets_whose_ttl_is_used_up_is_refused_as_one_by_one() {
     assert_eq!(asked.route(&sent).1, expected);
 }
 
+/// Neighbours by routing protocols send with 1, and are told apart from who passes by.
+#[test]
+fn what_is_for_the_host_is_told_so_with_its_ttl_used_up() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let own = fib.add_next_hop(Target::Refused(Refusal::ForHost)).unwrap();
+    let beyond = fib.add_next_hop(Target::Refused(Refusal::Blackhole)).unwrap();
+    let near = fib.add_next_hop(station(1, 1)).unwrap();
+    fib.insert_ipv4("10.0.0.1/32".parse().unwrap(), own).unwrap();
+    fib.insert_ipv4("10.0.0.2/32".parse().unwrap(), beyond).unwrap();
+    fib.insert_ipv4("10.1.0.0/16".parse().unwrap(), near).unwrap();
+    fib.insert_ipv6("2001:db8::1/128".parse().unwrap(), own).unwrap();
+    fib.insert_ipv6("2001:db8::/32".parse().unwrap(), near).unwrap();
+    fib.add_interface(0, 5, &interface(0, 1500)).unwrap();
+    let v4 = |to: [u8; 4], ttl: u8, first: u8| {
+        let header = usize::from(first & 0xF) * 4;
+        let total = u8::try_from(header + 20).unwrap();
+        let mut packet = vec![1; header + 20];
+        packet[..20]
+            .copy_from_slice(&[&[first, 0, 0, total, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, 9][..], &to].concat());
+        let sum = checksum(&packet[..header]).to_be_bytes();
+        packet[10..12].copy_from_slice(&sum);
+        ethernet([8, 0], &packet)
+    };
+    let v6 = |last: u16, hops: u8| {
+        let [from, to] = [9, last].map(|last| Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, last));
+        let mut packet = ipv6(from, to, [0, 0], 17, &[0; 8]);
+        packet[7] = hops;
+        ethernet([0x86, 0xDD], &packet)
+    };
+    let tagged = |mut frame: Vec<u8>| {
+        frame.splice(12..12, [0x81, 0, 0, 5]);
+        frame
+    };
+    let mut cases = vec![(v4([10, 0, 0, 1], 1, 0x46), Refusal::ForHost), (v4([10, 0, 0, 3], 1, 0x46), Refusal::Ttl)];
+    for ttl in [0, 1] {
+        cases.extend([
+            (v4([10, 0, 0, 1], ttl, 0x45), Refusal::ForHost),
+            (v4([10, 0, 0, 2], ttl, 0x45), Refusal::Ttl),
+            (v4([10, 0, 0, 3], ttl, 0x45), Refusal::Ttl),
+            (v4([10, 1, 0, 1], ttl, 0x45), Refusal::Ttl),
+            (v6(1, ttl), Refusal::ForHost),
+            (v6(2, ttl), Refusal::Ttl),
+        ]);
+    }
+    let all: Vec<_> = cases.iter().map(|(frame, refusal)| (tagged(frame.clone()), *refusal)).collect();
+    cases.extend(all);
+    for (frame, refusal) in &cases {
+        assert_eq!(asked.one(frame), Err(Refusal::Ttl), "{frame:02x?}");
+        assert_eq!(asked.forwarder.to_host(Refusal::Ttl, frame), *refusal, "{frame:02x?}");
+        assert_eq!(asked.forwarder.to_host(Refusal::TooBig, frame), Refusal::TooBig, "of no other");
+        // Any bytes are taken.
+        for len in 0..frame.len() {
+            let _ = asked.forwarder.to_host(Refusal::Ttl, &frame[..len]);
+        }
+    }
+}
+
 #[test]
 fn a_probe_takes_one_packet_and_only_that() {
     let (pool, mut fib) = (pool(), table());

@@ -1,4 +1,5 @@
-//! What a flood of packets whose TTL is used up costs those that are forwarded, while routing protocols run beside it. Needs root:
+//! What a flood of packets whose TTL is used up costs those that are forwarded, while routing protocols run beside it. A third of it looks
+//! like BFD, and a third like OSPF, to addresses that are not the router's. Needs root:
 //!
 //! `ip netns exec NAME flood TWIN WIRE SECONDS`: makes the TAP interfaces TWIN, unless it is there, and WIRE, which is the other end of the
 //! twin's port. One thread routes as fast as it can, from memory; frames of WIRE and of the host go on beside that. A line on standard input
@@ -173,6 +174,7 @@ impl Work {
         forwarder.route(0, batch, egress);
         let now = device::tsc::now();
         for (packet, refusal) in egress.drain_refused() {
+            let refusal = forwarder.to_host(refusal, packet.data());
             if let Some(packet) = lane.offer(0, packet, refusal, now) {
                 cache.free(packet);
             }
@@ -208,15 +210,39 @@ impl Work {
     }
 }
 
-/// UDP from many addresses to many, by the port.
+/// UDP from many addresses to many, by the port: a third to no port, a third to that of BFD; and OSPF.
 fn frames(ttl: u8) -> Vec<[u8; 60]> {
     let frame = |number: u8| {
         let mut frame = [0; 60];
         frame[..6].copy_from_slice(&MAC);
         frame[6..12].copy_from_slice(&STATION);
         frame[12..34].copy_from_slice(&[
-            8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, ttl, 17, 0, 0, 198, 18, number, 9, 198, 19, number, 1,
+            8,
+            0,
+            0x45,
+            0,
+            0,
+            46,
+            0,
+            0,
+            0x40,
+            0,
+            ttl,
+            if number % 3 == 2 { 89 } else { 17 },
+            0,
+            0,
+            198,
+            18,
+            number,
+            9,
+            198,
+            19,
+            number,
+            1,
         ]);
+        if number % 3 == 1 {
+            frame[36..38].copy_from_slice(&3784_u16.to_be_bytes());
+        }
         let sum = Sum::of(&frame[14..34]).checksum();
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
         frame

@@ -3,7 +3,8 @@
 use router::Refusal;
 use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 
-/// What a frame is to the host. Each class of each port has a rate of its own, so that no flood of one keeps the others out.
+/// What a frame is to the host. Each class of each port has a rate of its own, so that no flood of one keeps the others out. Those of
+/// routing protocols are for what is sent to the host, to a group or by the host's own routing, not for what passes by.
 ///
 /// ```
 /// use router::Refusal;
@@ -21,12 +22,14 @@ pub enum Class {
     Ospf,
     /// IS-IS.
     IsIs,
-    /// VRRP, by its number.
+    /// VRRP, by its number, and with its TTL of 255 (RFC 5798, 5.1.1.3).
     Vrrp,
     /// BGP, by its port.
     Bgp,
-    /// BFD, by its ports.
+    /// BFD over one hop, by its ports, and with the TTL of 255 that nobody from beyond the link can send (RFC 5881, 5).
     Bfd,
+    /// BFD over several hops, by its port.
+    BfdMultihop,
     /// Other frames for the host: its own and link-local addresses, groups, broadcasts.
     Own,
     /// What the host answers with an error, or finishes: TTL used up, too long, options, no route, unreachable, prohibited.
@@ -43,9 +46,12 @@ pub enum Class {
 /// IP protocol numbers (IANA).
 const OSPF: u8 = 89;
 const VRRP: u8 = 112;
-/// TCP port of BGP (RFC 4271), UDP ports of BFD (RFC 5881, 5883, 7130).
+/// TCP port of BGP (RFC 4271), UDP ports of BFD over one hop (RFC 5881, 7130) and over several (RFC 5883).
 const BGP: u16 = 179;
-const BFD: [u16; 3] = [3784, 4784, 6784];
+const BFD: [u16; 2] = [3784, 6784];
+const BFD_MULTIHOP: u16 = 4784;
+/// The TTL of what comes from a station of the link (RFC 5082).
+const FROM_THE_LINK: u8 = 255;
 /// ICMPv6 types of neighbour discovery (RFC 4861): router solicitation to redirect.
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 /// LLC header of IS-IS (ISO/IEC 10589, 8.4; ISO 9577): both service access points 0xFE, unnumbered information, protocol 0x83.
@@ -59,13 +65,14 @@ const TAGS: usize = 2;
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Link,
         Self::Ospf,
         Self::IsIs,
         Self::Vrrp,
         Self::Bgp,
         Self::Bfd,
+        Self::BfdMultihop,
         Self::Own,
         Self::Error,
         Self::Unresolved,
@@ -83,6 +90,7 @@ impl Class {
             Self::Vrrp => "vrrp",
             Self::Bgp => "bgp",
             Self::Bfd => "bfd",
+            Self::BfdMultihop => "bfd_multihop",
             Self::Own => "own",
             Self::Error => "error",
             Self::Unresolved => "unresolved",
@@ -94,10 +102,11 @@ impl Class {
     /// Returns whether it is a routing protocol's.
     #[must_use]
     pub fn is_routing(self) -> bool {
-        matches!(self, Self::Ospf | Self::IsIs | Self::Vrrp | Self::Bgp | Self::Bfd)
+        matches!(self, Self::Ospf | Self::IsIs | Self::Vrrp | Self::Bgp | Self::Bfd | Self::BfdMultihop)
     }
 
-    /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`; `None` if
+    /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`, by what
+    /// [`router::LiveForwarder::to_host`] says of that; `None` if
     /// it is nothing to the host, and is dropped: other stations' frames, false headers, what a blackhole takes, and addresses that
     /// no host has (0/8, 127/8, 240/4 but for the broadcast, `::`, `::1`, IPv4-mapped, groups as source) in a frame to a single station.
     #[inline]
@@ -114,8 +123,6 @@ impl Class {
             Refusal::MartianSource | Refusal::MartianDestination => {
                 packet(start).is_some_and(|(_, ip)| is_of_this_link(ip)).then(|| Self::for_host(start))
             }
-            // To an address of the host it is no error: neighbours by BGP and OSPF send with 1.
-            Refusal::Ttl => Some(Some(Self::for_host(start)).filter(|class| class.is_routing()).unwrap_or(Self::Error)),
             Refusal::Unresolved => Some(Self::Unresolved),
             Refusal::Probe => Some(Self::Probe),
             // It may be for the host, if the port looks up nothing.
@@ -123,9 +130,13 @@ impl Class {
                 Self::Own => Self::Left,
                 other => other,
             }),
-            Refusal::Options | Refusal::NoRoute | Refusal::TooBig | Refusal::Unreachable | Refusal::Prohibited => {
-                Some(Self::Error)
-            }
+            // To an address of the host, as neighbours by BGP and OSPF send with 1, it is `ForHost`: `LiveForwarder::to_host`.
+            Refusal::Ttl
+            | Refusal::Options
+            | Refusal::NoRoute
+            | Refusal::TooBig
+            | Refusal::Unreachable
+            | Refusal::Prohibited => Some(Self::Error),
         }
     }
 
@@ -141,7 +152,7 @@ impl Class {
                 Some(header) if header.version() == 4 => {
                     // Behind a fragment's header there may be anything.
                     let behind = payload.get(header.header_len()..).filter(|_| !header.is_fragment());
-                    routing(header.protocol(), behind.unwrap_or_default())
+                    routing(header.protocol(), header.ttl(), behind.unwrap_or_default())
                 }
                 _ => None,
             },
@@ -152,7 +163,7 @@ impl Class {
                     if header.next_header() == protocol::ICMPV6 && discovers {
                         return Self::Link;
                     }
-                    routing(header.next_header(), behind)
+                    routing(header.next_header(), header.hop_limit(), behind)
                 }
                 _ => None,
             },
@@ -167,13 +178,13 @@ impl Class {
 /// The short cut for most: the class of a frame of IPv4 without tags, options and fragments.
 #[inline]
 fn plain(start: &[u8; PLAIN]) -> Option<Class> {
-    let [.., high, low, 0x45, _, _, _, _, _, fragment, offset, _, number, _, _, _, _, _, _, _, _, _, _, a, b, c, d] =
+    let [.., high, low, 0x45, _, _, _, _, _, fragment, offset, ttl, number, _, _, _, _, _, _, _, _, _, _, a, b, c, d] =
         start
     else {
         return None;
     };
     let is_plain = u16::from_be_bytes([*high, *low]) == ether_type::IPV4 && fragment & 0x3F | offset == 0;
-    is_plain.then(|| routing(*number, &[*a, *b, *c, *d]).unwrap_or(Class::Own))
+    is_plain.then(|| routing(*number, *ttl, &[*a, *b, *c, *d]).unwrap_or(Class::Own))
 }
 
 /// The `EtherType` of a frame, and what follows it, behind at most two VLAN tags.
@@ -190,14 +201,16 @@ fn packet(start: &[u8]) -> Option<(u16, &[u8])> {
     None
 }
 
-/// The class of an IP packet of a routing protocol. `behind` begins behind the IP header.
-fn routing(number: u8, behind: &[u8]) -> Option<Class> {
+/// The class of an IP packet of a routing protocol, by its number and its time to live. `behind` begins behind the IP header.
+fn routing(number: u8, ttl: u8, behind: &[u8]) -> Option<Class> {
+    let of_the_link = |class| (ttl == FROM_THE_LINK).then_some(class);
     let ports = behind.first_chunk().map(|[a, b, c, d]| [[*a, *b], [*c, *d]].map(u16::from_be_bytes));
     match (number, ports) {
         (OSPF, _) => Some(Class::Ospf),
-        (VRRP, _) => Some(Class::Vrrp),
+        (VRRP, _) => of_the_link(Class::Vrrp),
         (protocol::TCP, Some(ports)) => ports.contains(&BGP).then_some(Class::Bgp),
-        (protocol::UDP, Some([_, destination])) => BFD.contains(&destination).then_some(Class::Bfd),
+        (protocol::UDP, Some([_, BFD_MULTIHOP])) => Some(Class::BfdMultihop),
+        (protocol::UDP, Some([_, destination])) if BFD.contains(&destination) => of_the_link(Class::Bfd),
         _ => None,
     }
 }

@@ -60,12 +60,12 @@ struct Beyond {
 }
 
 /// Places of a queue that frames of a class leave free: half are for routing protocols and link control, and of those half for protocols
-/// of few frames, so that tables of BGP keep no BFD out. A burst of one such class fits into these, while others have filled the rest;
+/// of few frames, from the link, so that tables of BGP keep no BFD out. A burst of one such class fits into these, while others have filled the rest;
 /// bursts of several at once fit as far as the host has taken frames meanwhile.
 fn reserved(class: Class, capacity: usize) -> usize {
     match class {
         Class::Link | Class::Ospf | Class::IsIs | Class::Vrrp | Class::Bfd => 0,
-        Class::Bgp => capacity / 4,
+        Class::Bgp | Class::BfdMultihop => capacity / 4,
         Class::Own | Class::Error | Class::Unresolved | Class::Probe | Class::Left => capacity / 2,
     }
 }
@@ -228,9 +228,10 @@ mod tests {
     use crate::{Police, Rates};
     use mempool::{Pool, PoolConfig};
 
-    /// An IPv4 packet of a protocol, to a port.
+    /// An IPv4 packet of a protocol, to a port, from a station of the link.
     fn frame(protocol: u8, port: u16) -> Vec<u8> {
         let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45][..], &[0; 49]].concat();
+        frame[22] = 255;
         frame[23] = protocol;
         frame[36..38].copy_from_slice(&port.to_be_bytes());
         frame

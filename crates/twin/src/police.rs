@@ -38,6 +38,8 @@ pub struct Rates {
     pub bgp: Rate,
     /// Of [`Class::Bfd`].
     pub bfd: Rate,
+    /// Of [`Class::BfdMultihop`].
+    pub bfd_multihop: Rate,
     /// Of [`Class::Own`].
     pub own: Rate,
     /// Of [`Class::Error`].
@@ -61,6 +63,7 @@ impl Rates {
             Class::Vrrp => self.vrrp,
             Class::Bgp => self.bgp,
             Class::Bfd => self.bfd,
+            Class::BfdMultihop => self.bfd_multihop,
             Class::Own => self.own,
             Class::Error => self.error,
             Class::Unresolved => self.unresolved,
@@ -71,7 +74,7 @@ impl Rates {
 }
 
 impl Default for Rates {
-    /// 5,000 frames a second of link control, of unresolved ones and of probes; 10,000 of errors, OSPF, IS-IS, VRRP and BFD; 50,000 of BGP,
+    /// 5,000 frames a second of link control, of unresolved ones and of probes; 10,000 of errors, OSPF, IS-IS, VRRP and both of BFD; 50,000 of BGP,
     /// which carries whole tables, of the host's own and of what is left to it; bursts of 256, and 512 of BGP.
     fn default() -> Self {
         let rate = |per_second| Rate { per_second, burst: 256 };
@@ -82,6 +85,7 @@ impl Default for Rates {
             vrrp: rate(10_000),
             bgp: Rate { per_second: 50_000, burst: 512 },
             bfd: rate(10_000),
+            bfd_multihop: rate(10_000),
             own: rate(50_000),
             error: rate(10_000),
             unresolved: rate(5000),

@@ -15,7 +15,7 @@ fn ethernet() -> PacketBuilderStep<etherparse::Ethernet2Header> {
 }
 
 fn v4(to: [u8; 4]) -> PacketBuilderStep<etherparse::IpHeaders> {
-    ethernet().ipv4([192, 0, 2, 1], to, 1)
+    ethernet().ipv4([192, 0, 2, 1], to, 255)
 }
 
 fn v6(to: u16) -> PacketBuilderStep<etherparse::IpHeaders> {
@@ -88,7 +88,9 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
         (tcp(v6(0x2001), 179, 40_000), Class::Bgp),
         (tcp(v4(host), 40_000, 22), Class::Own),
         (udp(v4(host), 3784), Class::Bfd),
-        (udp(v4(host), 4784), Class::Bfd),
+        (udp(v4(host), 4784), Class::BfdMultihop),
+        (udp(v6(0x2001), 4784), Class::BfdMultihop),
+        (udp(v6(0x2001), 3784), Class::Bfd),
         (udp(v6(0x2001), 6784), Class::Bfd),
         (udp(v4(host), 179), Class::Own),
         (tcp(v4(host), 40_000, 3784), Class::Own),
@@ -117,17 +119,42 @@ fn a_fragment_has_no_ports() {
     assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Ospf), "by its number");
 }
 
+/// Whoever is not on the link cannot send with 255, and shares nothing with who is.
 #[test]
-fn what_the_host_answers_is_an_error_but_for_neighbours_with_a_ttl_of_one() {
-    let transit = udp(v4([198, 51, 100, 1]), 53);
+fn from_beyond_the_link_nothing_is_bfd_of_one_hop_or_vrrp() {
+    let host = [10, 0, 0, 1];
+    for ttl in [0, 1, 64, 254] {
+        let v4 = || ethernet().ipv4([192, 0, 2, 1], host, ttl);
+        let v6 = || ethernet().ipv6([0x20; 16], [0x21; 16], ttl);
+        for (frame, class) in [
+            (udp(v4(), 3784), Class::Own),
+            (udp(v4(), 6784), Class::Own),
+            (udp(v6(), 3784), Class::Own),
+            (ip(v4(), 112), Class::Own),
+            (ip(v6(), 112), Class::Own),
+            (udp(v4(), 4784), Class::BfdMultihop),
+            (udp(v6(), 4784), Class::BfdMultihop),
+            (ip(v4(), 89), Class::Ospf),
+            (tcp(v4(), 40_000, 179), Class::Bgp),
+        ] {
+            assert_eq!(Class::of(Refusal::ForHost, &frame), Some(class), "{frame:02x?}");
+            let left = if class == Class::Own { Class::Left } else { class };
+            assert_eq!(Class::of(Refusal::LeftToHost, &frame), Some(left), "{frame:02x?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_host_answers_is_an_error_whatever_it_carries() {
+    let to = [198, 51, 100, 1];
     for refusal in
         [Refusal::Ttl, Refusal::TooBig, Refusal::NoRoute, Refusal::Options, Refusal::Unreachable, Refusal::Prohibited]
     {
-        assert_eq!(Class::of(refusal, &transit), Some(Class::Error), "{refusal:?}");
+        for transit in [udp(v4(to), 53), udp(v4(to), 3784), udp(v4(to), 4784), ip(v4(to), 89), tcp(v4(to), 179, 5)] {
+            assert_eq!(Class::of(refusal, &transit), Some(Class::Error), "{refusal:?}");
+        }
     }
-    let bgp = tcp(v4([198, 51, 100, 1]), 179, 5);
-    assert_eq!(Class::of(Refusal::Ttl, &bgp), Some(Class::Bgp));
-    assert_eq!(Class::of(Refusal::NoRoute, &bgp), Some(Class::Error));
+    let bgp = tcp(v4(to), 179, 5);
     assert_eq!(Class::of(Refusal::Unresolved, &bgp), Some(Class::Unresolved));
     assert_eq!(Class::of(Refusal::Probe, &bgp), Some(Class::Probe));
 }
@@ -203,5 +230,5 @@ fn every_routing_protocol_has_a_class_and_a_name_of_its_own() {
     let names: std::collections::BTreeSet<&str> = Class::ALL.into_iter().map(Class::name).collect();
     assert_eq!(names.len(), Class::ALL.len());
     let routing: Vec<&str> = Class::ALL.into_iter().filter(|class| class.is_routing()).map(Class::name).collect();
-    assert_eq!(routing, ["ospf", "isis", "vrrp", "bgp", "bfd"]);
+    assert_eq!(routing, ["ospf", "isis", "vrrp", "bgp", "bfd", "bfd_multihop"]);
 }

@@ -75,6 +75,7 @@ impl Routes for ByKernel {
 
     #[inline(always)]
     fn offer(&mut self, port: usize, packet: Packet, refusal: Refusal, now: u64) -> Option<Packet> {
+        let refusal = self.forwarder.to_host(refusal, packet.data());
         self.lane.offer(port, packet, refusal, now)
     }
 
