@@ -86,8 +86,8 @@ mod tests {
                 if turn == 1 {
                     let moved = before.iter().zip(&buckets).filter(|(before, after)| before != after);
                     let of_others = moved.filter(|(before, _)| members.iter().any(|(hop, _)| hop == *before)).count();
-                    // Rounding: at most as many as there are members, and hardly ever one.
-                    prop_assert!(of_others <= members.len(), "{} moved", of_others);
+                    // One percent of the buckets; none is what is seen.
+                    prop_assert!(of_others <= 2, "{} moved", of_others);
                 }
                 if members.len() > 1 {
                     members.remove(leaves.index(members.len()));
