@@ -164,6 +164,20 @@ fn the_kernel_answers_a_frame_in_any_number_of_buffers() {
     assert_eq!((counts.to_host, counts.to_host_lost, counts.from_host), (4, 0, 4));
     assert_eq!(counts.classes.iter().find(|count| count.class == Class::Link).map(|count| count.passed), Some(4));
 
+    // Of a port that is closed nothing crosses, and is counted.
+    bench.twins.set_closed(0, true);
+    assert!(bench.give(&request, &[42], Refusal::NotIp, 1));
+    eventually("it is counted", || bench.counts().to_host_lost == 1);
+    assert!(!bench.namespace.pings("10.82.0.2", &[]));
+    assert!(bench.counts().from_host_closed > 0, "{:?}", bench.counts());
+    bench.twins.set_closed(0, false);
+    eventually("it is answered", || {
+        // What the host sends for itself may come first.
+        assert!(bench.give(&request, &[42], Refusal::NotIp, 1));
+        let (frame, _) = bench.next();
+        frame[12..14] == [8, 6] && frame[20..22] == [0, 2]
+    });
+
     bench.twins.set_carrier(0, false).expect("no carrier");
     assert!(bench.link()["flags"].to_string().contains("NO-CARRIER"));
     bench.twins.set_carrier(0, true).expect("a carrier");

@@ -45,6 +45,8 @@ pub(crate) struct Ports {
     macvlans: BTreeSet<u32>,
     /// What the table was told of them.
     further: Vec<FurtherMac>,
+    /// How often a port has got or lost its interface.
+    pub(crate) rebound: u64,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,7 @@ impl Ports {
             looked_at: 0,
             macvlans: BTreeSet::new(),
             further: Vec::new(),
+            rebound: 0,
         }
     }
 
@@ -120,6 +123,7 @@ impl Ports {
                 changed.push(number);
             }
         }
+        self.rebound += changed.len() as u64;
         changed
     }
 
@@ -187,6 +191,12 @@ impl Ports {
             is_same
         });
         macs
+    }
+
+    /// The ports that have no interface.
+    pub(crate) fn closed(&self) -> Vec<usize> {
+        let ports = self.ports.iter().enumerate();
+        ports.filter(|(_, bound)| bound.index.is_none()).map(|(number, _)| number).collect()
     }
 
     /// What differs from what a person may expect of the ports.

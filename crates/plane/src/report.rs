@@ -17,6 +17,8 @@ pub struct Report {
     pub next_hops: usize,
     /// Changes that have found no room, and wait for it; their packets are the kernel's.
     pub waiting: usize,
+    /// Numbers of the ports whose interface is not there: nothing is to come in or leave by them, nor by whatever has become of it.
+    pub closed: Vec<usize>,
     /// What is or was left to the kernel, and why, and what else a person should know: a line each.
     pub lines: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl Plane {
             neighbours: self.neighbours.len(),
             next_hops,
             waiting: numbers_waiting + hosts_waiting + failed,
+            closed: self.ports.closed(),
             lines,
         }
     }

@@ -107,12 +107,16 @@ impl Runner {
         self.plane.set_neighbour_limits(neighbour_limits());
         self.look();
         let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        let mut rebound = self.plane.ports.rebound;
         while !self.shared.stop.load(Ordering::Acquire) {
             let next = self.read(start.elapsed());
             let now = start.elapsed();
             if now >= next_tick {
                 self.plane.tick(now);
                 next_tick = now + self.plane.next_tick();
+            }
+            if std::mem::replace(&mut rebound, self.plane.ports.rebound) != rebound {
+                self.publish();
             }
             if now >= next_report {
                 next_report = now + Duration::from_secs(1);
@@ -154,8 +158,9 @@ impl Runner {
         let read = follower.read(DATAGRAMS, &mut |event| plane.apply(event));
         if read == Ok(Progress::Loaded) {
             plane.load(follower.mirror());
-            self.shared.update(|state| state.ready = true);
+            // Who sees that it is ready sees the report of what was read.
             self.publish();
+            self.shared.update(|state| state.ready = true);
         }
         let Self { follower, .. } = self;
         if was_dumping && !follower.is_dumping() {

@@ -179,6 +179,7 @@ fn a_report_says_what_a_person_should_know() {
     says(&plane, "more than 256 next hops");
     assert_eq!(plane.report().waiting, 0);
 }
+    assert_eq!(plane.report().closed, [0]);
 
 #[test]
 fn without_anybody_who_follows_the_kernel_it_is_left_all_packets() {

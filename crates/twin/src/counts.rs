@@ -1,7 +1,7 @@
 //! What is counted of each twin.
 
 use crate::{Class, Police};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Frames of a class.
 ///
@@ -33,7 +33,7 @@ pub struct Counts {
     pub queue_full: u64,
     /// Frames that the host has received by the twin.
     pub to_host: u64,
-    /// Frames that it has not, as the twin was down or gone, or did not take them.
+    /// Frames that it has not, as the twin was down, closed or gone, or did not take them.
     pub to_host_lost: u64,
     /// Frames that the host has sent by the twin, and that went to a worker.
     pub from_host: u64,
@@ -45,6 +45,8 @@ pub struct Counts {
     pub from_host_queue_full: u64,
     /// As the port did not send them in time.
     pub from_host_unsent: u64,
+    /// As the twin was closed: [`Running::set_closed`](crate::Running::set_closed).
+    pub from_host_closed: u64,
 }
 
 /// The same, while threads count. Cells of the thread that moves frames are apart from those of workers.
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) police: Police,
     pub(crate) queue_full: AtomicU64,
     pub(crate) unsent: AtomicU64,
+    /// Nothing crosses.
+    pub(crate) closed: AtomicBool,
     pub(crate) mover: MoverCounts,
 }
 
@@ -65,15 +69,21 @@ pub(crate) struct MoverCounts {
     pub(crate) too_long: AtomicU64,
     pub(crate) no_buffer: AtomicU64,
     pub(crate) queue_full: AtomicU64,
+    pub(crate) closed: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(police: Police) -> Self {
-        Self { police, queue_full: AtomicU64::new(0), unsent: AtomicU64::new(0), mover: MoverCounts::default() }
+        let [queue_full, unsent] = [0; 2].map(AtomicU64::new);
+        Self { police, queue_full, unsent, closed: AtomicBool::new(false), mover: MoverCounts::default() }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let MoverCounts { to_host, to_host_lost, from_host, too_long, no_buffer, queue_full } = &self.mover;
+        let MoverCounts { to_host, to_host_lost, from_host, too_long, no_buffer, queue_full, closed } = &self.mover;
         let count = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let of_class = |class| {
             let (passed, dropped) = self.police.count(class);
@@ -89,6 +99,7 @@ impl Shared {
             from_host_no_buffer: count(no_buffer),
             from_host_queue_full: count(queue_full),
             from_host_unsent: count(&self.unsent),
+            from_host_closed: count(closed),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Twin {
     fn give(&self, queue: &mut PacketReceiver, batch: &mut Batch) -> bool {
         let moved = !queue.recv(batch).is_empty();
         for frame in frames_mut(batch) {
-            let taken = matches!(self.write(frame), Written::Yes);
+            let taken = !self.shared.is_closed() && matches!(self.write(frame), Written::Yes);
             let counts = &self.shared.mover;
             count(if taken { &counts.to_host } else { &counts.to_host_lost });
         }
@@ -139,6 +139,10 @@ impl Twin {
         let counts = &self.shared.mover;
         for turn in 0..TURN {
             let Some(len) = self.tap.read(frame) else { return turn > 0 };
+            if self.shared.is_closed() {
+                count(&counts.closed);
+                continue;
+            }
             if len > self.longest {
                 count(&counts.too_long);
                 continue;

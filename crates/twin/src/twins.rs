@@ -190,6 +190,14 @@ impl Running {
         }
     }
 
+    /// Lets nothing cross between a port and its twin, or lets it again: an interface that was moved to another network namespace is still
+    /// open here, and speaks for somebody else. Does nothing if there is no such port.
+    pub fn set_closed(&self, port: usize, closed: bool) {
+        if let Some(shared) = self.shared.get(port) {
+            shared.closed.store(closed, Ordering::Relaxed);
+        }
+    }
+
     /// Returns whether the thread that moves frames has ended, as it does by itself only if it panics.
     #[must_use]
     pub fn has_ended(&self) -> bool {

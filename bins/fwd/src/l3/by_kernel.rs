@@ -45,7 +45,9 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
         if twins.has_ended() {
             return Err(ended("moves frames between ports and twins"));
         }
-        follow_link(&twins, &mut carriers, port, link.up);
+        let is_closed = following.is_closed(port);
+        twins.set_closed(port, is_closed);
+        follow_link(&twins, &mut carriers, port, link.up && !is_closed);
         Ok(())
     };
     let (mut run, workers) = opening.workers(routes);
@@ -84,6 +86,11 @@ impl Following {
 
     /// Ends it. What it has to say of its end is a warning.
     fn end(self) {
+    /// Whether the twin of a port is not there, or was moved to another network namespace.
+    fn is_closed(&self, port: usize) -> bool {
+        self.handle.is_ready() && self.handle.report().closed.contains(&port)
+    }
+
         self.handle.stop();
         if let Ok(Err(error)) = self.thread.join() {
             tracing::warn!("the kernel's tables were not followed to the end: {error}");

@@ -32,15 +32,17 @@ pub(crate) struct KernelReport {
 pub(super) struct TwinReport {
     /// The name by which it was opened.
     name: String,
-    /// Whether it is still there.
+    /// Whether it is still there, in the network namespace of the router.
     present: bool,
+    #[serde(skip)]
+    was_deleted: bool,
     /// Frames of the port for the host, by class.
     classes: BTreeMap<&'static str, ClassReport>,
     /// Of those that passed: dropped, as the queue to the host had no room.
     to_host_queue_full: u64,
     /// Frames that the host has received.
     to_host: u64,
-    /// Frames that it has not, as the twin was down or gone.
+    /// Frames that it has not, as the twin was down, gone or in another network namespace.
     to_host_lost: u64,
     /// Frames that the host has sent.
     from_host: u64,
@@ -58,9 +60,19 @@ struct ClassReport {
 impl KernelReport {
     /// What the tables hold, and what twins have counted.
     pub(super) fn of(tables: &Handle, twins: &Running, ports: usize) -> Self {
-        let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, lines, .. } = tables.report();
-        let twins = (0..ports).filter_map(|port| TwinReport::of(twins, port)).collect();
-        Self { ready: tables.is_ready(), ipv4, ipv6, neighbours, next_hops, waiting, remarks: lines, twins }
+        let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, closed, lines, .. } = tables.report();
+        let is_closed = |port| tables.is_ready() && closed.contains(&port);
+        let twins = (0..ports).filter_map(|port| TwinReport::of(twins, port, is_closed(port))).collect();
+        Self {
+            ready: tables.is_ready(),
+            ipv4,
+            ipv6,
+            neighbours,
+            next_hops,
+            waiting,
+            remarks: lines,
+            twins,
+        }
     }
 
     /// The same in words, a line or more.
@@ -78,7 +90,7 @@ impl KernelReport {
             sum(|twin| twin.from_host),
             sum(TwinReport::beyond),
         );
-        let gone = self.twins.iter().filter(|twin| !twin.present);
+        let gone = self.twins.iter().filter(|twin| twin.was_deleted);
         let gone = gone.map(|twin| format!("host: the interface {} was deleted; start again", twin.name));
         let remarks = self.remarks.iter().map(|remark| format!("kernel: {remark}"));
         [tables, twins].into_iter().chain(gone).chain(remarks).collect()
@@ -86,8 +98,8 @@ impl KernelReport {
 }
 
 impl TwinReport {
-    fn of(twins: &Running, port: usize) -> Option<Self> {
-        let (name, present) = twins.twin(port)?;
+    fn of(twins: &Running, port: usize, is_closed: bool) -> Option<Self> {
+        let (name, is_there) = twins.twin(port)?;
         let counts = twins.counts(port);
         let classes = counts
             .classes
@@ -95,7 +107,8 @@ impl TwinReport {
             .map(|count| (count.class.name(), ClassReport { passed: count.passed, dropped: count.dropped }));
         Some(Self {
             name: name.to_owned(),
-            present,
+            present: is_there && !is_closed,
+            was_deleted: !is_there,
             classes: classes.collect(),
             to_host_queue_full: counts.queue_full,
             to_host: counts.to_host,
@@ -116,6 +129,7 @@ fn drops_of_host(counts: &Counts) -> BTreeMap<&'static str, u64> {
         ("no_buffer", counts.from_host_no_buffer),
         ("queue_full", counts.from_host_queue_full),
         ("unsent", counts.from_host_unsent),
+        ("closed", counts.from_host_closed),
     ];
     drops.into_iter().filter(|(_, frames)| *frames > 0).collect()
 }
