@@ -199,6 +199,18 @@ impl Ports {
         ports.filter(|(_, bound)| bound.index.is_none()).map(|(number, _)| number).collect()
     }
 
+    /// Which interfaces leave a family to the kernel that they do not forward.
+    fn not_forwarding<'a>(&'a self, bound: &'a BTreeMap<u16, u32>) -> impl Iterator<Item = String> + 'a {
+        let why = ["forwarding is off there", "forwarding is off there, or there is no address of it"];
+        ["IPv4", "IPv6"].into_iter().zip(why).enumerate().filter_map(|(family, (name, why))| {
+            let is_off =
+                |interface: &&Interface| interface.up && interface.kernel.is_none() && !interface.forwarding[family];
+            let off = bound.values().filter_map(|index| self.interfaces.get(index)).filter(is_off);
+            let off: Vec<&str> = off.map(|interface| interface.name.as_str()).collect();
+            (!off.is_empty()).then(|| format!("{name} that comes in by {} is the kernel's: {why}", off.join(", ")))
+        })
+    }
+
     /// What differs from what a person may expect of the ports.
     pub(crate) fn lines(&self) -> Vec<String> {
         let lost = self.ports.iter().filter(|bound| bound.index.is_none());
@@ -211,6 +223,10 @@ impl Ports {
         let claimed = bound.values().filter(|index| self.is_claimed(**index)).filter_map(|index| {
             let name = &self.interfaces.get(index)?.name;
             Some(format!("{name} has a macvlan of mode source or passthru: all that comes in there is the kernel's"))
+        });
+        let enslaved = bound.values().filter_map(|index| self.interfaces.get(index));
+        let enslaved = enslaved.filter(|interface| interface.kernel == Some(Reason::Enslaved)).map(|interface| {
+            format!("{} is part of a bridge, a bond or a VRF: all that comes in there is the kernel's", interface.name)
         });
         let long = bound.iter().filter_map(|(number, index)| {
             let (interface, limit) = (self.interfaces.get(index)?, self.limit(*number));
@@ -226,7 +242,13 @@ impl Ports {
         let beyond = self.further.len().saturating_sub(MACVLANS);
         let macs =
             (beyond > 0).then(|| format!("{beyond} macvlans: frames to their addresses are dropped; remove some"));
-        lost.chain(claimed).chain(long).chain(full).chain(macs).collect()
+        lost.chain(claimed)
+            .chain(enslaved)
+            .chain(self.not_forwarding(&bound))
+            .chain(long)
+            .chain(full)
+            .chain(macs)
+            .collect()
     }
 }
 

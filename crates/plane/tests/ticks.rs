@@ -162,8 +162,24 @@ fn a_report_says_what_a_person_should_know() {
     says(&plane, "net.ipv4.neigh.default.gc_thresh3");
     plane.apply(Event::Interface { index: 1, now: Some(&interface("renamed", 9000)) });
     says(&plane, "renamed has an MTU of 9000 bytes, and its port 1500: longer packets are dropped");
+    plane.set_neighbour_limits([None; 2]);
+    let enslaved = Interface { kernel: Some(Reason::Enslaved), forwarding: [false; 2], ..interface("p0", 1500) };
+    plane.apply(Event::Interface { index: 1, now: Some(&enslaved) });
+    says(&plane, "p0 is part of a bridge, a bond or a VRF: all that comes in there is the kernel's");
+    assert_eq!((plane.report().lines.len(), plane.report().closed), (1, vec![]));
+    for (forwarding, line) in
+        [([false, true], "IPv4 that comes in by p0 is"), ([true, false], "IPv6 that comes in by p0 is")]
+    {
+        plane.apply(Event::Interface { index: 1, now: Some(&Interface { forwarding, ..interface("p0", 1500) }) });
+        says(&plane, line);
+        assert_eq!(plane.report().lines.len(), 1);
+    }
+    let down = Interface { up: false, forwarding: [false; 2], ..interface("p0", 1500) };
+    plane.apply(Event::Interface { index: 1, now: Some(&down) });
+    assert!(plane.report().lines.is_empty(), "nothing comes in by it");
     plane.apply(Event::Interface { index: 1, now: None });
     says(&plane, "there is no interface p0");
+    assert_eq!(plane.report().closed, [0]);
     plane.apply(Event::Bypass { family: Family::V6, reason: Some(Reason::Rules) });
     says(&plane, "all of IPv6: rules");
     plane.set_ipsec(true);
@@ -179,7 +195,6 @@ fn a_report_says_what_a_person_should_know() {
     says(&plane, "more than 256 next hops");
     assert_eq!(plane.report().waiting, 0);
 }
-    assert_eq!(plane.report().closed, [0]);
 
 #[test]
 fn without_anybody_who_follows_the_kernel_it_is_left_all_packets() {
