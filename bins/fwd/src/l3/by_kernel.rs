@@ -10,7 +10,7 @@ use cli::exit::Failure;
 use cli::ports;
 use cli::run::OnLink;
 use cli::stop::Stop;
-use nic::LinkStatus;
+use nic::{LinkStatus, Opened, Port as _};
 use plane::{Handle, Runner};
 use router::{LiveConfig, LiveFib};
 use std::collections::hash_map::RandomState;
@@ -36,9 +36,11 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let following = Following::start(fib, names.iter().zip(indices.iter().copied()), forward.port_options.mtu())?;
     opening.screen.say(&describe(&names, forward));
     warn(&names, &indices);
+    let unheard: Vec<String> = opening.ports.opened.iter_mut().filter_map(unheard).collect();
+    unheard.iter().for_each(|line| tracing::warn!("{line}"));
 
     let count = names.len();
-    let report = || KernelReport::of(&following.handle, &twins, count);
+    let report = || KernelReport::of(&following.handle, &twins, count, &unheard);
     let mut carriers = vec![false; count];
     let follow = |port: usize, link: LinkStatus| {
         following.check()?;
@@ -144,6 +146,26 @@ fn start(twins: Twins, opening: &Opening<'_>, settings: &Settings) -> Result<(Ru
 fn describe(names: &[String], forward: &crate::args::ForwardArgs) -> String {
     let pairs = forward.ports.iter().zip(names);
     pairs.map(|(port, name)| format!("{}: its twin is {name}\n", port.name())).collect()
+}
+
+/// What a virtual function does not hear that a router needs, as its physical function does not trust it, and what to do about it.
+fn unheard(opened: &mut Opened) -> Option<String> {
+    let port = &mut opened.port;
+    let is_function = port.parts().iter().any(|(part, _)| *part == "physical function");
+    if !is_function || port.capabilities().set_promiscuous {
+        return None;
+    }
+    let hears_groups = port.set_all_multicast(true).is_ok();
+    let groups = if hears_groups {
+        ""
+    } else {
+        "to groups, so IPv6 neighbours do not find the router, nor OSPF and VRRP theirs, and "
+    };
+    Some(format!(
+        "{}: its physical function passes on no frames {groups}to a MAC address other than its own, such as one set by hand or that of a \
+         macvlan; trust it there (`ip link set PF vf N trust on`) and start again",
+        port.name()
+    ))
 }
 
 /// Has the carrier of a twin follow the link of its port.

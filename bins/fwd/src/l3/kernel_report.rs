@@ -58,8 +58,8 @@ struct ClassReport {
 }
 
 impl KernelReport {
-    /// What the tables hold, and what twins have counted.
-    pub(super) fn of(tables: &Handle, twins: &Running, ports: usize) -> Self {
+    /// What the tables hold, and what twins have counted; `remarks` are those that do not change.
+    pub(super) fn of(tables: &Handle, twins: &Running, ports: usize, remarks: &[String]) -> Self {
         let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, closed, lines, .. } = tables.report();
         let is_closed = |port| tables.is_ready() && closed.contains(&port);
         let twins = (0..ports).filter_map(|port| TwinReport::of(twins, port, is_closed(port))).collect();
@@ -70,7 +70,7 @@ impl KernelReport {
             neighbours,
             next_hops,
             waiting,
-            remarks: lines,
+            remarks: [remarks, &lines].concat(),
             twins,
         }
     }
