@@ -2,10 +2,23 @@
 //! not meet such filters.
 
 use crate::message::{Attributes, HEADER};
+use rustix::net::netdevice::name_to_index;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recvfrom, sendto, socket_with,
 };
+
+/// Returns the index of the interface of this name in this network namespace; `None` if there is none.
+///
+/// ```
+/// assert_eq!(kernel::index_of("lo"), Some(1));
+/// assert_eq!(kernel::index_of("no-such-one"), None);
+/// ```
+#[must_use]
+pub fn index_of(name: &str) -> Option<u32> {
+    let any = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    name_to_index(any, name).ok()
+}
 
 /// Returns whether this network namespace has rules of nftables, among which are those of `iptables-nft`, or chains that drop what no rule
 /// accepts (`policy drop`); `None` if the kernel does not say, such as to a process without CAP_NET_ADMIN.

@@ -28,7 +28,7 @@ mod mirror;
 mod socket;
 
 pub use error::{Error, Fault};
-pub use filters::{has_nft_rules, has_tc_filters, has_xdp};
+pub use filters::{has_nft_rules, has_tc_filters, has_xdp, index_of};
 pub use follow::{Counts, Follower, Progress};
 pub use ipsec::Ipsec;
 pub use message::{

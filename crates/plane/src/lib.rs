@@ -37,7 +37,7 @@ mod ways;
 
 pub use error::Error;
 // What packets of the data path do not meet.
-pub use kernel::{has_nft_rules, has_tc_filters, has_xdp};
+pub use kernel::{has_nft_rules, has_tc_filters, has_xdp, index_of};
 pub use plane::Plane;
 pub use ports::Port;
 pub use report::Report;

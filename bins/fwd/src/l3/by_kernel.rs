@@ -86,13 +86,13 @@ impl Following {
         if self.thread.is_finished() { Err(ended("follows the kernel's tables")) } else { Ok(()) }
     }
 
-    /// Ends it. What it has to say of its end is a warning.
-    fn end(self) {
     /// Whether the twin of a port is not there, or was moved to another network namespace.
     fn is_closed(&self, port: usize) -> bool {
         self.handle.is_ready() && self.handle.report().closed.contains(&port)
     }
 
+    /// Ends it. What it has to say of its end is a warning.
+    fn end(self) {
         self.handle.stop();
         if let Ok(Err(error)) = self.thread.join() {
             tracing::warn!("the kernel's tables were not followed to the end: {error}");
@@ -195,7 +195,14 @@ fn warn(names: &[String], indices: &[u32]) {
             strict.join(", ")
         );
     }
-    warn_of_filters(names, indices);
+    warn_of_filters(&with_index(names, indices, &vlans));
+}
+
+/// Twins and VLANs on them by name and index. A VLAN that goes meanwhile has none.
+fn with_index<'a>(names: &'a [String], indices: &[u32], vlans: &'a [String]) -> Vec<(&'a str, u32)> {
+    let twins = names.iter().map(String::as_str).zip(indices.iter().copied());
+    let vlans = vlans.iter().filter_map(|vlan| Some((vlan.as_str(), plane::index_of(vlan)?)));
+    twins.chain(vlans).collect()
 }
 
 /// The VLANs on these interfaces, by what Linux says of all VLANs: a line each with its name, its number, and the interface that it is on.
@@ -209,7 +216,7 @@ fn vlans_on(names: &[String], config: &str) -> Vec<String> {
 }
 
 /// Says which filters of Linux packets do not meet that ports forward by themselves.
-fn warn_of_filters(names: &[String], indices: &[u32]) {
+fn warn_of_filters(interfaces: &[(&str, u32)]) {
     if plane::has_nft_rules() == Some(true) {
         tracing::warn!(
             "nftables has rules, or chains that drop (`nft list ruleset`): packets that ports forward by themselves do not meet them"
@@ -223,8 +230,7 @@ fn warn_of_filters(names: &[String], indices: &[u32]) {
         );
     }
     let having = |has: fn(u32) -> Option<bool>| -> Vec<&str> {
-        let having = names.iter().zip(indices).filter(|(_, index)| has(**index) == Some(true));
-        having.map(|(name, _)| name.as_str()).collect()
+        interfaces.iter().filter(|(_, index)| has(*index) == Some(true)).map(|(name, _)| *name).collect()
     };
     let programs = having(plane::has_xdp);
     if !programs.is_empty() {
