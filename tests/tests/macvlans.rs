@@ -6,21 +6,62 @@ use serde_json::Value;
 use std::io::Read as _;
 use std::process::Stdio;
 use std::time::Duration;
-use tests::{Namespace, Process, eventually, fwd, namespaces_possible};
+use tests::{Namespace, Process, eventually, fwd, namespaces_possible, received};
 
 const TWINS: [&str; 2] = ["rwm0", "rwm1"];
 const WIRES: [&str; 2] = ["rwma", "rwmb"];
+/// Addresses of the right host.
+const RIGHT: [&str; 2] = ["10.82.2.2", "2001:db8:822::2"];
 /// The address of the macvlan, which is the left host's gateway.
 const GATEWAY: &str = "02:00:00:00:82:09";
 
 #[test]
-fn what_linux_has_on_a_twin_is_obeyed_or_named() {
-    if let Err(reason) = namespaces_possible(&["ping", "nft", "tc"]) {
-        skip::test!("{reason}");
-        return;
+fn what_linux_has_on_a_twin_is_obeyed() {
+    let Some(network) = Network::new() else { return };
+    let Network { router, hosts: [left, right] } = &network;
+    let mut run = network.start();
+    eventually("the ports forward", || left.pings(RIGHT[0], &["-c", "5"]) && left.pings(RIGHT[1], &["-c", "5"]));
+
+    // 1,400 bytes of IPv6 no longer pass, of IPv4 they do.
+    router.output(&["sh", "-c", "echo 1300 > /proc/sys/net/ipv6/conf/rwm1/mtu"]);
+    eventually("a packet of IPv6 that is too long is answered", || {
+        let ping = ["ping", "-c", "1", "-W", "1", "-M", "do", "-s", "1352", RIGHT[1]];
+        let said = left.command(&ping).output().expect("nsenter starts");
+        String::from_utf8_lossy(&said.stdout).contains("mtu") || String::from_utf8_lossy(&said.stderr).contains("mtu")
+    });
+    eventually("one of IPv4 is not", || left.pings(RIGHT[0], &["-c", "5", "-M", "do", "-s", "1400"]));
+
+    // Under another name it is the same twin; in another namespace it is gone, and its port is closed both ways.
+    for words in [["set", "rwm1", "down"].as_slice(), &["set", "rwm1", "name", "rwmx"], &["set", "rwmx", "up"]] {
+        router.output(&[&["ip", "link"], words].concat());
     }
-    let (hosts, router) = ([Namespace::new(), Namespace::new()], Namespace::new());
-    set_up(&router);
+    eventually("a twin with another name stands for its port", || left.pings(RIGHT[0], &[]));
+    let elsewhere = Namespace::new();
+    router.output(&["ip", "link", "set", "rwmx", "netns", &elsewhere.holder().to_string()]);
+    elsewhere.output(&["ip", "address", "add", "10.82.2.1/24", "dev", "rwmx"]);
+    elsewhere.output(&["ip", "link", "set", "rwmx", "up"]);
+    eventually("a twin in another namespace does not", || !left.pings(RIGHT[0], &[]));
+    eventually("and has no carrier", || elsewhere.output(&["ip", "link", "show", "rwmx"]).contains("NO-CARRIER"));
+    let (at_the_twin, at_the_host) = (received(&elsewhere, "rwmx"), received(right, WIRES[1]));
+    for (from, to) in [(right, "10.82.2.1"), (&elsewhere, "10.82.2.2")] {
+        from.output(&["ip", "neigh", "flush", "dev", if from.holder() == right.holder() { WIRES[1] } else { "rwmx" }]);
+        assert!(!from.pings(to, &["-c", "20"]), "nothing crosses to {to}");
+    }
+    assert_eq!(received(&elsewhere, "rwmx"), at_the_twin, "nothing comes in");
+    assert_eq!(received(right, WIRES[1]), at_the_host, "nothing leaves");
+    eventually("the other port goes on", || left.pings("10.82.1.1", &[]));
+
+    let (json, _) = stop(&mut run);
+    let of_twins = |what: &str| [0, 1].map(|twin| json.pointer(&format!("/kernel/twins/{twin}/{what}")).cloned());
+    assert_eq!(of_twins("present"), [Some(true.into()), Some(false.into())], "{json}");
+    assert!(of_twins("to_host_lost")[1].as_ref().and_then(Value::as_u64) > Some(0), "{json}");
+    assert!(json["kernel"]["remarks"].to_string().contains("no interface rwmx"), "{json}");
+}
+
+#[test]
+fn frames_to_a_macvlan_are_forwarded() {
+    let Some(network) = Network::new() else { return };
+    let Network { router, hosts: [left, _] } = &network;
     let macvlan = ["ip", "link", "add", "link", TWINS[0], "name", "rwmv", "address", GATEWAY, "type", "macvlan"];
     if !router.succeeds(&macvlan) {
         skip::test!("this kernel has no macvlan");
@@ -28,55 +69,102 @@ fn what_linux_has_on_a_twin_is_obeyed_or_named() {
     }
     router.output(&["ip", "link", "set", "rwmv", "up"]);
     router.output(&["ip", "address", "add", "10.82.1.9/32", "dev", "rwmv"]);
-    if !filter(&router) {
-        skip::test!("this kernel has no nf_tables, clsact or u32");
-        return;
-    }
-
-    let mut run = start(&router, &hosts);
-    let [left, _] = &hosts;
-    let answers = |words: &[&str]| left.succeeds(&[&["ping", "-q", "-i", "0.005", "-W", "2"][..], words].concat());
+    let mut run = network.start();
     // Frames to the macvlan's address, of both families, once its neighbour is told so by hand.
     left.output(&["ip", "neigh", "replace", "10.82.1.1", "lladdr", GATEWAY, "dev", WIRES[0]]);
     left.output(&["ip", "neigh", "replace", "2001:db8:821::1", "lladdr", GATEWAY, "dev", WIRES[0]]);
-    for to in ["10.82.2.2", "2001:db8:822::2"] {
+    for to in RIGHT {
         eventually("the ports forward what is sent to the macvlan", || {
-            let before = seen(&router);
-            answers(&["-c", "50", to]) && seen(&router) - before < 25
+            let before = seen(router);
+            left.pings(to, &["-c", "50"]) && seen(router) - before < 25
         });
     }
-    eventually("and Linux answers for its address", || answers(&["-c", "1", "10.82.1.9"]));
+    eventually("and Linux answers for its address", || left.pings("10.82.1.9", &[]));
 
     // Of mode `source` it takes frames of no station, as none is named.
     for (mode, takes) in [("source", false), ("bridge", true)] {
         router.output(&["ip", "link", "set", "rwmv", "type", "macvlan", "mode", mode]);
-        for to in ["10.82.2.2", "2001:db8:822::2"] {
-            eventually("a macvlan takes what its mode says", || answers(&["-c", "1", "-W", "0.2", to]) == takes);
+        for to in RIGHT {
+            eventually("a macvlan takes what its mode says", || left.pings(to, &["-W", "0.2"]) == takes);
         }
     }
+    stop(&mut run);
+}
 
-    // 1,400 bytes of IPv6 no longer pass, of IPv4 they do.
-    router.output(&["sh", "-c", "echo 1300 > /proc/sys/net/ipv6/conf/rwm1/mtu"]);
-    eventually("a packet of IPv6 that is too long is answered", || {
-        let ping = ["ping", "-c", "1", "-W", "1", "-M", "do", "-s", "1352", "2001:db8:822::2"];
-        let said = left.command(&ping).output().expect("nsenter starts");
-        String::from_utf8_lossy(&said.stdout).contains("mtu") || String::from_utf8_lossy(&said.stderr).contains("mtu")
-    });
-    eventually("one of IPv4 is not", || answers(&["-c", "5", "-M", "do", "-s", "1400", "10.82.2.2"]));
-
-    // Under another name it is the same twin; in another namespace it is gone, and its port is closed.
-    for words in [["set", "rwm1", "down"].as_slice(), &["set", "rwm1", "name", "rwmx"], &["set", "rwmx", "up"]] {
-        router.output(&[&["ip", "link"], words].concat());
+#[test]
+fn what_packets_do_not_meet_is_named() {
+    let Some(network) = Network::new() else { return };
+    let router = &network.router;
+    let bridge = ["ip", "link", "add", "name", "rwbr", "type", "bridge"];
+    let has_bridge = router.succeeds(&bridge);
+    if has_bridge {
+        router.output(&["ip", "link", "set", TWINS[0], "master", "rwbr"]);
+    } else {
+        skip::test!("a twin in a bridge: this kernel has none");
     }
-    eventually("a twin with another name stands for its port", || answers(&["-c", "1", "10.82.2.2"]));
-    let elsewhere = Namespace::new();
-    router.output(&["ip", "link", "set", "rwmx", "netns", &elsewhere.holder().to_string()]);
-    eventually("a twin in another namespace does not", || !answers(&["-c", "1", "10.82.2.2"]));
-    eventually("the other port goes on", || answers(&["-c", "1", "10.82.1.1"]));
-
-    let said = stop(&mut run);
+    router.output(&["sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/rwm1/forwarding"]);
+    let has_filters = filter(router);
+    if !has_filters {
+        skip::test!("filters: this kernel has no nf_tables, clsact or u32");
+    }
+    let (json, said) = network.look(["soft:a", "soft:b"]);
+    let is_told = |words: &str| json["kernel"]["remarks"].to_string().matches(words).count();
+    assert_eq!(is_told("rwm0 is part of a bridge"), usize::from(has_bridge), "{json}");
+    assert_eq!(is_told("IPv4 that comes in by rwm1 is the kernel's"), 1, "{json}");
     for word in ["nftables has rules", "tc has filters on rwm1 "] {
-        assert_eq!(said.matches(word).count(), 1, "{said}");
+        assert_eq!(said.matches(word).count(), usize::from(has_filters), "{said}");
+    }
+}
+
+/// What a virtual function is not trusted with shows in what a router needs.
+#[test]
+fn functions_that_are_not_trusted_are_named() {
+    let Some(network) = Network::new() else { return };
+    let (json, said) = network.look(["soft:a?id=10ed&trust=off", "soft:b?id=10ed&trust=on"]);
+    let remarks = json["kernel"]["remarks"].as_array().expect("a list");
+    let of = |port: &str| remarks.iter().filter_map(Value::as_str).find(|remark| remark.starts_with(port));
+    let untrusted = of("soft:a").expect("a remark");
+    assert!(untrusted.contains("to groups") && untrusted.contains("ip link set PF vf N trust on"), "{remarks:?}");
+    assert!(of("soft:b").is_none_or(|remark| !remark.contains("to groups")), "{remarks:?}");
+    assert!(said.contains(untrusted), "{said}");
+}
+
+/// Two hosts, and a router that has twins.
+struct Network {
+    router: Namespace,
+    hosts: [Namespace; 2],
+}
+
+impl Network {
+    /// Makes it, unless this host cannot; then says why.
+    fn new() -> Option<Self> {
+        if let Err(reason) = namespaces_possible(&["ping", "nft", "tc"]) {
+            skip::test!("{reason}");
+            return None;
+        }
+        let network = Self { router: Namespace::new(), hosts: [Namespace::new(), Namespace::new()] };
+        set_up(&network.router);
+        Some(network)
+    }
+
+    fn start(&self) -> Process {
+        start(&self.router, &self.hosts)
+    }
+
+    /// Runs with these ports for a second, once it has read the tables in that. Returns its object, and what it has said.
+    fn look(&self, ports: [&str; 2]) -> (Value, String) {
+        let program = fwd().to_str().expect("a path in UTF-8");
+        let kernel = format!("--kernel={}", TWINS.join(","));
+        let words = [program, "l3", ports[0], ports[1], &kernel, "--quiet", "--json", "--duration", "1"];
+        let (mut json, mut said) = (Value::Null, String::new());
+        eventually("the tables are read", || {
+            let output = self.router.command(&words).output().expect("nsenter starts");
+            said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            json = serde_json::from_slice(&output.stdout).expect("an object");
+            json["kernel"]["ready"] == true
+        });
+        (json, said)
     }
 }
 
@@ -109,7 +197,7 @@ fn start(router: &Namespace, hosts: &[Namespace; 2]) -> Process {
     let ports = WIRES.map(|wire| format!("soft:{wire}?wire=tap:{wire}"));
     let words = [program, "l3", &ports[0], &ports[1], &kernel, "--quiet", "--json", "--duration", "600"];
     let mut command = router.command(&words);
-    let run = Process(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fwd starts"));
+    let run = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"));
     for ((at, host), wire) in (1..).zip(hosts).zip(WIRES) {
         eventually("fwd makes its wires", || router.succeeds(&["ip", "link", "show", wire]));
         router.output(&["ip", "link", "set", wire, "netns", &host.holder().to_string()]);
@@ -124,20 +212,16 @@ fn start(router: &Namespace, hosts: &[Namespace; 2]) -> Process {
 
 /// Frames that the router's Linux has received by its twins.
 fn seen(router: &Namespace) -> u64 {
-    let seen = TWINS.map(|twin| {
-        let text = router.output(&["ip", "-json", "-statistics", "link", "show", "dev", twin]);
-        let links: Value = serde_json::from_str(&text).expect("ip prints JSON");
-        links.pointer("/0/stats64/rx/packets").and_then(Value::as_u64).expect("ip counts frames")
-    });
-    seen.iter().sum()
+    TWINS.iter().map(|twin| received(router, twin)).sum()
 }
 
-/// Ends it as a user would. Returns what it has said.
-fn stop(run: &mut Process) -> String {
+/// Ends it as a user would. Returns its object, and what it has said.
+fn stop(run: &mut Process) -> (Value, String) {
     run.signal(Signal::INT);
     let status = run.wait(Duration::from_secs(120)).expect("fwd ends after SIGINT");
-    let mut said = String::new();
+    let (mut object, mut said) = (String::new(), String::new());
+    run.0.stdout.take().expect("piped").read_to_string(&mut object).expect("text");
     run.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
     assert_eq!(status.code(), Some(0), "{said}");
-    said
+    (serde_json::from_str(&object).expect("an object"), said)
 }
