@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tests::{Fwd, Namespace, Process, eventually, fwd, namespaces_possible};
+use tests::{Fwd, Namespace, Process, eventually, fwd, namespaces_possible, received};
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -41,6 +41,7 @@ fn linux_steers_the_ports_and_answers_for_them() {
     sends_the_errors_of_linux(&network);
     follows_routes(&network);
     follows_a_neighbour_that_changes_its_address(&network);
+    forwards_what_says_to_come_from_itself(&network);
     stops_with_its_twin(&network);
     keeps_forwarding_under_a_flood(&network);
     survives_the_loss_of_a_twin(&network);
@@ -172,6 +173,19 @@ fn follows_a_neighbour_that_changes_its_address(network: &Network) {
     network.right.output(&["ip", "link", "set", RIGHT.wire, "address", "02:00:00:00:77:77"]);
     eventually("the neighbour's new address is found", || network.reaches(RIGHT.v4, &[]));
     network.ping(RIGHT.v4, 5, &[]);
+}
+
+/// What Linux drops without `accept_local`, README says.
+fn forwards_what_says_to_come_from_itself(network: &Network) {
+    let own = RIGHT.router[0];
+    network.left.output(&["ip", "address", "add", &format!("{own}/32"), "dev", "lo"]);
+    eventually("packets from an address of the router arrive", || {
+        let before = received(&network.right, RIGHT.wire);
+        // Answers are for the router.
+        assert!(!network.reaches(RIGHT.v4, &["-I", own, "-c", "20", "-W", "0.1"]));
+        received(&network.right, RIGHT.wire) - before >= 20
+    });
+    network.left.output(&["ip", "address", "del", &format!("{own}/32"), "dev", "lo"]);
 }
 
 fn stops_with_its_twin(network: &Network) {

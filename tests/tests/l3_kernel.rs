@@ -3,7 +3,8 @@
 //!
 //! Frames that ports forward by themselves may overtake those that go by the host, so what leaves is compared without its order. What
 //! may differ: the identification of IPv4 in what a router says for itself, which Linux takes from a counter, and `fwd` drops what
-//! comes from or goes to addresses that no host has ([`is_dropped`]). ARP, neighbour discovery and group membership of the routers'
+//! comes from or goes to addresses that no host has ([`is_dropped`]), and forwards what says to come from the router itself, which no frame
+//! here does (`kernel.rs`). ARP, neighbour discovery and group membership of the routers'
 //! own are left out, and errors for neighbours that were not found, as they come when it pleases.
 
 use rustix::process::Signal;
@@ -20,6 +21,7 @@ use tests::{
 };
 
 const FRAMES: u32 = 3000;
+const LONG_FRAMES: u16 = 600;
 /// Frames of each capture.
 const OF_EACH: usize = 12;
 /// Of the router's own addresses.
@@ -56,6 +58,60 @@ for number, first in enumerate(range(0, len(frames), lot)):
 fn all_that_leaves_is_what_linux_sends() {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     compare(&(0..FRAMES).map(|number| random.frame(number)).collect::<Vec<_>>());
+}
+
+/// Longer than the MTU of the last port, in fragments or not; and pings of the router's own addresses, some with their TTL used up.
+#[test]
+fn what_is_long_or_for_the_router_is_treated_as_linux_does() {
+    let mut random = Random(0x5851_F42D_4C95_7F2D);
+    compare(&(0..LONG_FRAMES).map(|number| long_frame(&mut random, number)).collect::<Vec<_>>());
+}
+
+/// UDP to be forwarded by one port or the other, or an echo request to one of the router's addresses.
+fn long_frame(random: &mut Random, number: u16) -> Vec<u8> {
+    let mut one_of = |choices: &[u8]| choices[random.below(choices.len())];
+    let (kind, ttl, fragment) = (one_of(&[0, 0, 1, 1, 2, 3]), one_of(&[64, 64, 64, 1]), one_of(&[0x40, 0, 0]));
+    let size = 100 + 16 * usize::from(one_of(&[0, 60, 70, 71, 72, 73, 74, 80]));
+    let [high, low] = number.to_be_bytes();
+    let mut payload = vec![7; size];
+    payload[..8].copy_from_slice(&[8, 0, 0, 0, high, low, 0, 1]);
+    let is_ping = kind > 1;
+    if kind % 2 == 0 {
+        if is_ping {
+            let sum = checksum(&payload);
+            payload[2..4].copy_from_slice(&sum);
+        }
+        let to = if is_ping { [192, 0, 2, one_of(&[1, 65, 129])] } else { [10, one_of(&[0, 1]), 0, 1] };
+        let total = u16::try_from(20 + size).expect("short").to_be_bytes();
+        let protocol = if is_ping { 1 } else { 253 };
+        let ip = [&[0x45, 0], &total[..], &[high, low, fragment, 0, ttl, protocol, 0, 0, 198, 18, 0, 1], &to].concat();
+        return routed(&[8, 0], &with_checksum(ip), &payload);
+    }
+    let from: Ipv6Addr = "2001:db9::1".parse().expect("an address");
+    let to = if is_ping {
+        ["fd00:0::1", "fd00:2::1"][usize::from(one_of(&[0, 1]))]
+    } else {
+        ["2001:db8::1", "2001:db8:1::1"][usize::from(one_of(&[0, 1]))]
+    };
+    let to: Ipv6Addr = to.parse().expect("an address");
+    let length = u16::try_from(size).expect("short").to_be_bytes();
+    let protocol = if is_ping { 58 } else { 253 };
+    if is_ping {
+        payload[0] = 128;
+        let pseudo = [&from.octets()[..], &to.octets(), &[0, 0], &length, &[0, 0, 0, 58], &payload].concat();
+        let sum = checksum(&pseudo);
+        payload[2..4].copy_from_slice(&sum);
+    }
+    let ip = [&[0x60, 0, 0, 0], &length[..], &[protocol, ttl], &from.octets(), &to.octets()].concat();
+    routed(&[0x86, 0xDD], &ip, &payload)
+}
+
+/// That of RFC 1071 over an even number of bytes.
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let sum: u32 = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    let [.., high, low] = (!(sum + (sum >> 16))).to_be_bytes();
+    [high, low]
 }
 
 #[test]
@@ -193,6 +249,8 @@ impl Router {
             ];
             lines.iter().for_each(|line| writeln!(script, "{line}").expect("a string takes all"));
         }
+        // Where some frames are too long; of less, Linux takes the addresses of IPv6 away.
+        writeln!(script, "ip link set x2 mtu 1280").expect("a string takes all");
         for (prefix, port) in ROUTES {
             let via =
                 if prefix.contains(':') { format!("fd00:{port}::2") } else { format!("192.0.2.{}", port * 64 + 2) };
