@@ -11,7 +11,7 @@ mod commands;
 mod common;
 
 use asked::{EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, Oracle, Said, batch, set, within};
-use commands::{ADDRESSES, Random, command, made};
+use commands::{ADDRESSES, Random, address, command, made};
 use common::{Asked, Fate, packet};
 use kernel::RouteKind;
 use plane::{Port, Runner};
@@ -127,21 +127,27 @@ fn neighbours() -> String {
     lines
 }
 
-/// What is wrong.
-fn judge(namespace: &Namespace, oracle: &Oracle, asked: &mut Asked, told: &mut BTreeMap<String, u32>) -> String {
+/// What is wrong with the listed addresses, and with others.
+fn judge(
+    namespace: &Namespace,
+    oracle: &Oracle,
+    asked: &mut Asked,
+    others: &[IpAddr],
+    told: &mut BTreeMap<String, u32>,
+) -> String {
     let links = Links::read(namespace);
     let (mut wrong, mut fates) = (String::new(), BTreeMap::new());
     let (_, station, up) = links.ports[PORTS[0]];
     if !up {
         return wrong;
     }
-    for to in addresses() {
+    for to in addresses().into_iter().chain(others.iter().copied()) {
         let mut fate = asked.fate(station, None, &packet(to, 1, 80));
         if fate == Err(Refusal::Probe) {
             fate = asked.fate(station, None, &packet(to, 1, 80));
         }
         let said = oracle.route(to);
-        if !agrees(&fate, to, &said, &links) {
+        if !agrees(&fate, to, &said, &links) && wrong.len() < 4096 {
             writeln!(wrong, "{to}: {fate:?}, kernel {said:?}").unwrap();
         }
         *fates.entry(fate.map_or_else(|refusal| format!("{refusal:?}"), |_| "sent".to_owned())).or_insert(0) += 1;
@@ -156,7 +162,7 @@ fn judge(namespace: &Namespace, oracle: &Oracle, asked: &mut Asked, told: &mut B
 fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
     within(|namespace| {
         let seed = std::env::var("RINGWAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-        let mut random = Random(seed);
+        let (mut random, mut places) = (Random(seed), Random(!seed));
         println!("RINGWAY_SEED={seed}");
         set(namespace, "ipv4/ip_forward=1 ipv6/conf/all/forwarding=1 ipv6/conf/default/accept_dad=0");
         batch(namespace, &format!("link set lo up\n{}{}{}{}", made(0), made(1), made(2), neighbours()));
@@ -175,10 +181,11 @@ fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
                 lines += &neighbours();
             }
             batch(namespace, &lines);
+            let others: Vec<IpAddr> = (0..OTHERS).map(|_| address(&mut places)).collect();
             let mut wrong = String::new();
             // Changes take a while, and what the kernel does in silence is found by a dump.
             for _ in 0..TRIES {
-                wrong = judge(namespace, &oracle, &mut asked, &mut told);
+                wrong = judge(namespace, &oracle, &mut asked, &others, &mut told);
                 if wrong.is_empty() {
                     break;
                 }
@@ -199,3 +206,5 @@ fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
 const BURSTS: usize = 12;
 const COMMANDS: usize = 20;
 const TRIES: usize = 500;
+/// Addresses drawn at random after each burst, beside those that are listed.
+const OTHERS: usize = 2000;
