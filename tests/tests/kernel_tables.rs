@@ -215,9 +215,10 @@ fn random_commands_leave_the_data_path_doing_what_the_kernel_does() {
         );
         assert_eq!(counts.malformed, 0);
         let vague = told.get("Kernel(\"not understood\")").copied().unwrap_or(0);
-        assert!(vague * 2 < asked, "{vague} of {asked} answers are left to the kernel");
-        println!("{vague} of {asked}, {vague_others} of {}", OTHERS * BURSTS);
-        assert!(vague_others * 2 < OTHERS * BURSTS, "{vague_others} of {} others", OTHERS * BURSTS);
+        // By the commands of some seeds it is up to a sixth and a tenth.
+        println!("{vague} of {asked} answers are left to the kernel, and {vague_others} of {}", OTHERS * BURSTS);
+        assert!(vague * 5 < asked, "{vague} of {asked} answers are left to the kernel");
+        assert!(vague_others * 8 < OTHERS * BURSTS, "{vague_others} of {} others", OTHERS * BURSTS);
     });
 }
 

@@ -197,7 +197,7 @@ fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
         }
         println!("{told:?}, {:?}", handle.report());
         let of = |fate: &str| told.get(fate).copied().unwrap_or(0);
-        assert!(of("sent") > 0 && of("LeftToHost") < told.values().sum::<u32>() / 2, "{told:?}");
+        assert!(of("sent") > 0 && of("LeftToHost") < told.values().sum::<u32>() / 4, "{told:?}");
         handle.stop();
         thread.join().unwrap().unwrap();
     });

@@ -53,6 +53,7 @@ pub(crate) fn packet(to: IpAddr, source: u8, len: u16) -> Vec<u8> {
             let mut header =
                 [&[0x45, 0, high, low, 0, 7, 0, 0, 64, 17, 0, 0, 99, 9, 9, source][..], &to.octets()].concat();
             let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+            let sum = (sum & 0xFFFF) + (sum >> 16);
             let sum = !u16::try_from((sum & 0xFFFF) + (sum >> 16)).unwrap();
             header[10..12].copy_from_slice(&sum.to_be_bytes());
             header
