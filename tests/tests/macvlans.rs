@@ -100,12 +100,12 @@ fn what_packets_do_not_meet_is_named() {
     if has_bridge {
         router.output(&["ip", "link", "set", TWINS[0], "master", "rwbr"]);
     } else {
-        skip::test!("a twin in a bridge: this kernel has none");
+        skip::test!("this kernel has no bridges, for a twin in one");
     }
     router.output(&["sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/rwm1/forwarding"]);
     let has_filters = filter(router);
     if !has_filters {
-        skip::test!("filters: this kernel has no nf_tables, clsact or u32");
+        skip::test!("this kernel has no nf_tables, clsact or u32, for filters");
     }
     let (json, said) = network.look(["soft:a", "soft:b"]);
     let is_told = |words: &str| json["kernel"]["remarks"].to_string().matches(words).count();
