@@ -35,11 +35,13 @@ pub enum Error {
     /// Lines of another version.
     #[error(
         "these results are of version {version}, and version {known} can be read; measure again, or read them with the program \
-             that wrote them"
+             that wrote them{}", by(.program)
     )]
     Version {
         /// Theirs.
         version: u32,
+        /// The program that wrote them, if they say it.
+        program: Option<String>,
         /// The one that can be read.
         known: u32,
     },
@@ -51,7 +53,8 @@ pub enum Error {
     },
     /// A line where none of its kind can be, or a trial that the test would not have asked for.
     #[error(
-        "line {number} of the results does not follow from those before it; remove it and those after it, and resume"
+        "line {number} of the results does not follow from those before it; read them with the program that wrote them, or remove it and \
+             those after it, and resume"
     )]
     Unexpected {
         /// Its number, from 1.
@@ -69,6 +72,11 @@ pub enum Error {
 fn plain(value: &f64) -> String {
     let is_short = *value == 0.0 || !value.is_finite() || (1e-6..1e15).contains(&value.abs());
     if is_short { value.to_string() } else { format!("{value:e}") }
+}
+
+/// The name of a program, if there is one.
+fn by(program: &Option<String>) -> String {
+    program.as_ref().map_or_else(String::new, |program| format!(", {program}"))
 }
 
 /// What to do about a damaged line.

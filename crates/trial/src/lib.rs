@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod burst;
+mod chance;
 mod error;
 mod estimate;
 mod frmol;

@@ -57,6 +57,18 @@ impl LossPoint {
     pub fn least_percent(&self) -> f64 {
         Self { received: self.received.saturating_add(self.doubtful).min(self.sent), ..*self }.loss_percent()
     }
+
+    /// Returns the interval in which the loss lies with 95 % if frames are lost by chance, each for itself, in percent (Wilson's score
+    /// interval).
+    #[must_use]
+    pub fn interval_percent(&self) -> [f64; 2] {
+        const DEVIATIONS: f64 = 1.96;
+        let (share, count) = (self.loss_percent() / 100.0, real(self.sent.max(1)));
+        let square = DEVIATIONS * DEVIATIONS / count;
+        let middle = share + square / 2.0;
+        let half = (square * share * (1.0 - share) + square * square / 4.0).sqrt();
+        [middle - half, middle + half].map(|end| (end / (1.0 + square) * 100.0).clamp(0.0, 100.0))
+    }
 }
 
 impl FrameLoss {

@@ -133,11 +133,7 @@ impl Default for Profile {
                 settle: 0.05,
             },
             rate_tolerance: 0.001,
-            throughput: ThroughputPlan {
-                goals: vec![Goal::NDR, Goal::PDR],
-                warm_up_seconds: 1.0,
-                most_seconds: 1_200.0,
-            },
+            throughput: ThroughputPlan { goals: vec![Goal::NDR, Goal::PDR], warm_up_seconds: 1.0, most_seconds: 300.0 },
             latency: Repeated { seconds: 2, repetitions: 3 },
             loss: LossPlan { seconds: 1.0, step: 0.1 },
             bursts: BurstPlan { repetitions: 5, longest_seconds: 2.0, step_frames: 1, verifications: 1 },
@@ -237,6 +233,7 @@ impl Profile {
             ("RFC 2544, 26.2", "repetitions of the latency test", f64::from(self.latency.repetitions), 20.0),
             ("RFC 2544, 24", "seconds of a loss trial", self.loss.seconds, 60.0),
             ("RFC 2544, 26.4", "repetitions of the back-to-back test", f64::from(self.bursts.repetitions), 50.0),
+            ("RFC 9004, 6.2", "seconds of the longest burst", self.bursts.longest_seconds, rfc.bursts.longest_seconds),
             (RECOVERY, "seconds of overload", self.recovery.overload_seconds, 60.0),
             ("RFC 2544, 24", "seconds of a trial at the highest load", f64::from(self.frmol.seconds), 60.0),
         ];

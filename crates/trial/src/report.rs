@@ -97,7 +97,7 @@ impl Report {
         let mut is_left_out = BTreeSet::new();
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line = line.parse().map_err(|_| match version(line).filter(|version| *version != VERSION) {
-                Some(version) if report.is_none() => Error::Version { version, known: VERSION },
+                Some(version) if report.is_none() => Error::Version { version, program: program(line), known: VERSION },
                 _ => Error::Damaged { number },
             })?;
             match (&mut report, line) {
@@ -105,7 +105,10 @@ impl Report {
                     profile.check()?;
                     report = Some(Self { profile, about, parts: Vec::new(), left_out: Vec::new(), cut: false });
                 }
-                (None, Line::Run { version, .. }) => return Err(Error::Version { version, known: VERSION }),
+                (None, Line::Run { version, about, .. }) => {
+                    let program = about.get("program").map(|program| printable(program));
+                    return Err(Error::Version { version, program, known: VERSION });
+                }
                 (Some(report), Line::Test { size, setup }) => {
                     let test = setup.start(&report.profile)?;
                     report.parts.push(Part { size, setup, test, void: Vec::new(), late: 0 });
@@ -256,6 +259,12 @@ fn printable(text: &str) -> String {
 fn version(line: &str) -> Option<u32> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     line["run"]["version"].as_u64()?.try_into().ok()
+}
+
+/// The program that the first line of a run names, whatever else is in it.
+fn program(line: &str) -> Option<String> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["run"]["about"]["program"].as_str().map(printable)
 }
 
 /// Whether two trials ask for the same, give or take the last bit of a number.

@@ -1,5 +1,6 @@
 //! The throughput search: several goals over the same trials (RFC 9971, "Multiple Loss Ratio Search").
 
+use crate::chance::{Chance, Counted};
 use crate::estimate::{Draws, Measured, crossing, fit};
 use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
@@ -19,6 +20,11 @@ const FAR: f64 = 1.5;
 const TRUSTED: usize = 6;
 /// Loads that seemed to meet a goal and did not, before the search goes further down for each than to the next.
 const REFUTED: usize = 3;
+/// A trial that loses no larger share of the goal's width shows nothing of a capacity: it is as if by chance.
+const SLIGHT: f64 = 0.25;
+/// Loads that lost so little, and steps from the first to the last of them, which only chance makes.
+const SLIGHT_LOADS: usize = 4;
+const SLIGHT_SPAN: u64 = 20;
 
 /// A search for the loads that meet goals.
 ///
@@ -215,6 +221,9 @@ impl Throughput {
         }
         let goal = &self.goals[number];
         let steps = self.grid.steps(goal);
+        if let Some(chance) = self.chance(number, steps) {
+            return Some((self.by_chance(number, bounds, &chance, steps), goal.final_seconds));
+        }
         let evidence = self.evidence(number);
         // Loads between the bounds that have been measured; what lies outside cannot become one.
         let open: Vec<Measured> = evidence
@@ -245,6 +254,59 @@ impl Throughput {
             (_, None) => self.top,
         };
         Some((index, self.seconds(number, index)))
+    }
+
+    /// What trials say if frames are lost by chance; `None` if they are not, as far as is known.
+    fn chance(&self, number: usize, steps: u64) -> Option<Chance> {
+        let goal = &self.goals[number];
+        if goal.loss_ratio > 0.0 || goal.exceed_ratio <= 0.0 || self.misled(number).is_some() {
+            return None;
+        }
+        let is_slight = |&(_, loss): &(f64, f64)| loss > 0.0 && loss <= goal.width * SLIGHT;
+        let mut slight = self.loads.iter().filter(|(_, record)| record.trials.iter().any(is_slight));
+        let is_refuted = slight.clone().any(|(_, record)| record.tallies[number].is_refuted(goal));
+        let below_top: Vec<u64> = slight.by_ref().map(|(&index, _)| index).filter(|index| *index < self.top).collect();
+        let is_wide = below_top.len() >= SLIGHT_LOADS
+            && below_top[below_top.len() - 1] - below_top[0] >= steps.saturating_mul(SLIGHT_SPAN);
+        let all = self.loads.values().map(|record| record.tallies[number].seconds());
+        let forwards = all.into_iter().any(|(seconds, high)| high < seconds);
+        if !(is_refuted || is_wide && forwards) {
+            return None;
+        }
+        let counted = |(&index, record): (&u64, &Record)| {
+            let (seconds, high) = record.tallies[number].full_seconds();
+            let [low, high] = [seconds - high, high].map(|seconds| seconds / goal.final_seconds);
+            (seconds > 0.0).then(|| Counted { rate: self.grid.load(index), low, high })
+        };
+        let loads: Vec<Counted> = self.loads.iter().filter_map(counted).collect();
+        // The rate may lie outside of what is searched.
+        let range = [self.grid.load(0) / 100.0, self.grid.load(self.grid.top()) * 100.0];
+        (!loads.is_empty()).then(|| Chance::of(loads, goal.exceed_ratio, range))
+    }
+
+    /// The load to measure where frames are lost by chance: one is measured until it is decided, and then its neighbour, as long as they
+    /// are likely to be where the goal is met by all trials so far. Those near each bound alone would end the search wherever it
+    /// began.
+    fn by_chance(&self, number: usize, bounds: Bounds, chance: &Chance, steps: u64) -> u64 {
+        let Bounds { lower, upper } = bounds;
+        let first = lower.map_or(0, |lower| lower + 1);
+        let last = upper.map_or(self.top, |upper| self.top.min(upper - 1));
+        let is_likely = |index: u64| chance.allows(self.grid.load(index));
+        let open = self.loads.iter().filter(|(index, _)| (first..=last).contains(*index) && is_likely(**index));
+        let seconds = |record: &Record| record.tallies[number].seconds().0;
+        let most = open.max_by(|(_, one), (_, other)| seconds(one).total_cmp(&seconds(other)));
+        if let Some((&index, _)) = most {
+            return index;
+        }
+        let place = whole(self.grid.place(chance.rate));
+        let neighbour = |bound: Option<u64>, to: fn(u64, u64) -> Option<u64>| {
+            let bound = bound.filter(|bound| is_likely(*bound))?;
+            let index = to(bound, steps).filter(|index| (first..=last).contains(index))?;
+            Some((bound.abs_diff(place), index))
+        };
+        let neighbours = [neighbour(lower, u64::checked_add), neighbour(upper, u64::checked_sub)];
+        let nearest = neighbours.into_iter().flatten().min_by_key(|(away, _)| *away);
+        nearest.map_or(place.clamp(first, last), |(_, index)| index)
     }
 
     /// How long a trial is at a load that has none which counts for where to go.

@@ -84,15 +84,34 @@ fn median(values: &[f64]) -> f64 {
     trial::Summary::of(values).unwrap().median
 }
 
-/// Devices that forward a million frames a second.
-fn devices() -> [(&'static str, Truth); 4] {
+/// Devices that forward a million frames a second, or as many as they say, and by how many times a search may take longer than that of
+/// MLRsearch.
+fn devices() -> Vec<(&'static str, Truth, f64)> {
     let plain = Truth::default();
-    [
-        ("a hard limit", plain),
-        ("and 200 frames lost in 5 % of seconds", Truth { stall: 0.05, stall_frames: 200, ..plain }),
-        ("a limit that varies by 2 %", Truth { capacity_varies: 0.02, ..plain }),
-        ("a small buffer and chance", Truth { buffer: 512, loss: 1e-7, ..plain }),
+    let stalls = |stall, stall_frames| Truth { stall, stall_frames, ..plain };
+    vec![
+        ("a hard limit", plain, 1.1),
+        ("one of 20,000", Truth { capacity: 2e4, ..plain }, 1.1),
+        ("one of 14.5 million", Truth { capacity: 14.5e6, ..plain }, 1.1),
+        ("and 200 frames lost in 5 % of seconds", stalls(0.05, 200), 1.1),
+        ("and in 30 %", stalls(0.3, 200), 1.1),
+        ("and 10,000 lost in 30 %", stalls(0.3, 10_000), 1.1),
+        // `DESIGN.md` says so.
+        ("and 100,000 lost in 40 %", stalls(0.4, 100_000), 1.2),
+        ("a limit that varies by 2 %", Truth { capacity_varies: 0.02, ..plain }, 1.1),
+        ("by 5 %", Truth { capacity_varies: 0.05, ..plain }, 1.1),
+        ("by 10 %", Truth { capacity_varies: 0.1, ..plain }, 1.1),
+        ("a small buffer and chance", Truth { buffer: 512, loss: 1e-7, ..plain }, 1.1),
+        ("bursts of 10,000 lost by chance", Truth { loss_burst: 1e-7, loss_burst_frames: 10_000, ..plain }, 1.1),
     ]
+}
+
+/// Devices that lose frames, or bursts of them, by chance: half of all trials of a second lose none at 0.69 over the chance.
+fn by_chance() -> Vec<(f64, Truth)> {
+    let free = Truth { capacity: 1e9, ..Truth::default() };
+    let mut devices: Vec<_> = [1e-6, 1e-5, 3e-5, 7e-5, 1e-4].map(|loss| (loss, Truth { loss, ..free })).into();
+    devices.push((2e-6, Truth { loss_burst: 2e-6, loss_burst_frames: 20, ..free }));
+    devices
 }
 
 #[test]
@@ -102,7 +121,7 @@ fn a_search_takes_no_longer_than_that_of_mlrsearch() {
         return;
     };
     for goals in [&[Goal::NDR][..], &[Goal::NDR, Goal::PDR]] {
-        for (name, truth) in devices() {
+        for (name, truth, most) in devices() {
             let (mut ours, mut theirs, mut shares) = (Vec::new(), Vec::new(), Vec::new());
             for seed in 0..SEEDS {
                 let [mut device, mut same] = [(); 2].map(|()| Device::new(truth, seed));
@@ -111,7 +130,7 @@ fn a_search_takes_no_longer_than_that_of_mlrsearch() {
                 ours.push(seconds);
                 theirs.push(their_seconds);
                 for (result, [throughput, ..]) in results.iter().zip(found) {
-                    assert_eq!(result.ended, Ended::Found);
+                    assert!(result.ended == Ended::Found || truth.stall >= 0.4, "{name}: {result:?}");
                     shares.push(result.throughput.unwrap() / throughput);
                 }
             }
@@ -121,10 +140,41 @@ fn a_search_takes_no_longer_than_that_of_mlrsearch() {
                 "{name}, {} goals: {ours} s, MLRsearch {theirs} s; throughput over that of MLRsearch: {shares:?}",
                 goals.len()
             );
-            assert!(ours <= 1.1 * theirs, "{name}: {ours} s and {theirs} s");
-            // Each finds it to the width, and a capacity that varies by 2 % to both sides is met within it.
-            assert!((shares.median - 1.0).abs() <= 0.005, "{name}: {shares:?}");
-            assert!(shares.min >= 0.96 && shares.max <= 1.04, "{name}: {shares:?}");
+            assert!(ours <= most * theirs, "{name}: {ours} s and {theirs} s");
+            // Each finds it to the width, and a capacity that varies to both sides of it; stalls in nearly half of the seconds spread both.
+            let is_wild = truth.stall >= 0.4;
+            let [middle, ends] = [0.005, 0.02].map(|width: f64| width + truth.capacity_varies / 5.0);
+            assert!((shares.median - 1.0).abs() <= if is_wild { 0.05 } else { middle }, "{name}: {shares:?}");
+            let ends = ends + truth.capacity_varies;
+            assert!(is_wild || shares.min >= 1.0 - ends && shares.max <= 1.0 + ends, "{name}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn chance_costs_no_more_than_with_mlrsearch() {
+    let Some(mut oracle) = Oracle::start() else {
+        skip::test!("MLRsearch 1.2.1 (no such Python package; tests/setup installs it)");
+        return;
+    };
+    for goals in [&[Goal::NDR][..], &[Goal::NDR, Goal::PDR]] {
+        for (chance, truth) in by_chance() {
+            let (mut ours, mut theirs, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+            for seed in 0..SEEDS {
+                let [mut device, mut same] = [(); 2].map(|()| Device::new(truth, seed));
+                let (seconds, results) = search(&mut device, goals);
+                ours.push(seconds);
+                theirs.push(oracle.search(&mut same, goals).expect("MLRsearch gave up").0);
+                assert!(results.iter().all(|result| result.ended != Ended::Void), "{results:?}");
+                shares.extend(results[0].throughput.map(|rate| rate * chance / std::f64::consts::LN_2));
+            }
+            let (ours, theirs) = (median(&ours), median(&theirs));
+            println!(
+                "{chance}, {} goals: {ours} s, MLRsearch {theirs} s; {:?}",
+                goals.len(),
+                trial::Summary::of(&shares)
+            );
+            assert!(ours <= 1.1 * theirs, "{chance}: {ours} s and {theirs} s");
         }
     }
 }

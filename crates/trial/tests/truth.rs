@@ -1,6 +1,7 @@
 //! Each test against devices whose truth is known.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::f64::consts::LN_2;
 use trial::simulate::{Device, Truth};
 use trial::{
     AnyTest, BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Outcome, Profile,
@@ -70,6 +71,24 @@ fn a_capacity_that_varies_is_met_in_its_middle() {
     assert!(found.iter().all(|rate| (0.98e6..=1.02e6).contains(rate)), "{found:?}");
     let summary = trial::Summary::of(&found).unwrap();
     assert!((0.99e6..=1.005e6).contains(&summary.mean), "{summary:?}");
+}
+
+/// Half of the trials of a second lose none at 0.69 frames over the chance, and the search has no leaning from there.
+#[test]
+fn loss_by_chance_is_met_in_its_middle() {
+    for (burst, chance) in [(1, 1e-6), (1, 3e-6), (1, 1e-5), (1, 3e-5), (20, 1e-6)] {
+        let mut truth = Truth { capacity: 1e9, reorder: 0.01, duplicate: 0.001, ..Truth::default() };
+        (truth.loss, truth.loss_burst, truth.loss_burst_frames) =
+            if burst == 1 { (chance, 0.0, 0) } else { (0.0, chance, burst) };
+        let results = (0..100).map(|seed| throughput(truth, seed, &[Goal::NDR]).results()[0]);
+        let results: Vec<_> = results.collect();
+        let found: Vec<f64> = results.iter().filter_map(|result| Some(result.throughput? * chance / LN_2)).collect();
+        let summary = trial::Summary::of(&found).unwrap();
+        let open = results.iter().filter(|result| result.ended != Ended::Found).count();
+        println!("{burst} frames by a chance of {chance}: {open} open, {summary:?}");
+        assert!((0.95..=1.05).contains(&summary.median), "{chance}: {summary:?}");
+        assert!(open <= 5, "{chance}: {open}");
+    }
 }
 
 #[test]
@@ -414,6 +433,10 @@ fn a_run_of_seven_sizes_has_twenty_minutes_of_trials_at_most() {
         ("and 200 frames lost in 5 % of seconds", Truth { stall: 0.05, stall_frames: 200, ..usual }),
         ("a capacity that varies by 2 %", Truth { capacity_varies: 0.02, ..usual }),
         ("a device that forwards all", Truth { capacity: 1e9, ..usual }),
+        ("and loses one frame in a million", Truth { loss: 1e-6, ..usual }),
+        ("and in a hundred thousand", Truth { loss: 1e-5, ..usual }),
+        ("and in ten thousand", Truth { loss: 1e-4, ..usual }),
+        ("and 20 at once", Truth { loss_burst: 1e-6, loss_burst_frames: 20, ..usual }),
     ] {
         let (mut trials, mut seconds) = (0, 0.0);
         for size in [64_u32, 128, 256, 512, 1024, 1280, 1518] {
@@ -430,7 +453,7 @@ fn a_run_of_seven_sizes_has_twenty_minutes_of_trials_at_most() {
             let found = test(Setup::Throughput { goals: goals.clone(), low, high: highest });
             let AnyTest::Throughput(found) = found else { panic!("{found:?}") };
             let result = found.results()[0];
-            let rate = result.lower.unwrap();
+            let Some(rate) = result.lower else { continue };
             test(Setup::Latency { rates: vec![rate, rate / 2.0] });
             if result.upper.is_some() {
                 test(Setup::BackToBack { rate: highest, throughput: rate });

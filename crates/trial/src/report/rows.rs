@@ -211,8 +211,10 @@ fn losses(test: &FrameLoss) -> Vec<Row> {
 }
 
 fn loss(point: &LossPoint) -> Row {
+    let [low, high] = point.interval_percent().map(|end| shown(end, "%"));
     let note = match point.doubtful {
-        0 => String::new(),
+        0 if point.received >= point.sent => String::new(),
+        0 => format!("by chance {low} to {high} (95 %)"),
         frames => {
             let (least, frames) = (shown(point.least_percent(), "%"), grouped(&frames.to_string()));
             format!("at least {least}: {frames} frames may be lost for bursts of the generator")
