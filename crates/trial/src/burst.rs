@@ -38,6 +38,9 @@ pub struct BackToBack {
     lost: u32,
     found: Vec<f64>,
     endless: u64,
+    /// By how much the burst at hand that lost nothing was late, and the most of those that were found.
+    late: f64,
+    latest: f64,
 }
 
 /// The longest bursts.
@@ -50,6 +53,9 @@ pub struct Bursts {
     pub rate: f64,
     /// Searches in which the longest burst that was allowed lost nothing. Then the result is likely invalid (RFC 9004, 6.2).
     pub endless: u64,
+    /// The most, in seconds, by which a burst that was found took longer to send than its rate has it.
+    #[serde(default)]
+    pub late: f64,
 }
 
 impl Bursts {
@@ -57,6 +63,14 @@ impl Bursts {
     #[must_use]
     pub fn implied_seconds(&self) -> f64 {
         self.frames.mean / self.rate
+    }
+
+    /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
+    /// many frames a second, the throughput.
+    #[must_use]
+    pub fn too_long_by(&self, throughput: f64) -> f64 {
+        let kept = 1.0 - throughput / self.rate;
+        if kept > 0.0 { self.late * throughput / kept } else { 0.0 }
     }
 
     /// Returns the corrected buffer time, in seconds: without the frames that leave while the burst arrives. The throughput is in
@@ -78,13 +92,19 @@ impl BackToBack {
         let plan = profile.bursts;
         let desk = Desk::new(profile)?;
         let longest = whole(rate * plan.longest_seconds).max(1);
-        Ok(Self { desk, plan, rate, longest, good: 0, bad: None, lost: 0, found: Vec::new(), endless: 0 })
+        let found = Vec::new();
+        Ok(Self { desk, plan, rate, longest, good: 0, bad: None, lost: 0, found, endless: 0, late: 0.0, latest: 0.0 })
     }
 
     /// Returns the figures so far; `None` before the first search has ended.
     #[must_use]
     pub fn result(&self) -> Option<Bursts> {
-        Summary::of(&self.found).map(|frames| Bursts { frames, rate: self.rate, endless: self.endless })
+        Summary::of(&self.found).map(|frames| Bursts {
+            frames,
+            rate: self.rate,
+            endless: self.endless,
+            late: self.latest,
+        })
     }
 
     /// Frames of the next burst: doubled until frames are lost, then halving what is open.
@@ -105,7 +125,8 @@ impl BackToBack {
         if done {
             self.endless += u64::from(self.bad.is_none());
             self.found.push(real(self.good));
-            (self.good, self.bad) = (0, None);
+            self.latest = self.latest.max(self.late);
+            (self.good, self.bad, self.late) = (0, None, 0.0);
         }
     }
 }
@@ -134,6 +155,7 @@ impl Plan for BackToBack {
             self.bad = Some(frames);
         } else {
             self.good = frames;
+            self.late = outcome.late.filter(|late| *late > 0.0).unwrap_or(0.0);
         }
         self.lost = 0;
         self.settle();

@@ -94,6 +94,7 @@ impl Line {
         }
         outcome.last_lost = outcome.last_lost.map(|last| if last.is_finite() { last } else { f64::MAX });
         outcome.away = outcome.away.filter(|away| away.is_finite());
+        outcome.late = outcome.late.filter(|late| late.is_finite());
         outcome.delays = outcome.delays.filter(|delays| {
             [delays.min, delays.mean, delays.median, delays.p999, delays.max].iter().all(|delay| delay.is_finite())
         });

@@ -382,7 +382,8 @@ fn trials_of_this_version_are_these() {
         ] {
             let (mut test, mut device) = (setup.start(&profile).unwrap(), Device::new(truth, seed));
             while let Some(trial) = test.next() {
-                let [rate, frames] = [trial.traffic.rate() as u64, trial.traffic.frames()];
+                let rate: u64 = format!("{:.0}", trial.traffic.rate().floor()).parse().unwrap();
+                let frames = trial.traffic.frames();
                 sum = [rate, frames].iter().fold(sum, |sum, number| sum.wrapping_mul(31).wrapping_add(number / 10));
                 test.tell(&device.run(&trial)).unwrap();
             }

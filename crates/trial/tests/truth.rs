@@ -393,6 +393,22 @@ fn the_corrected_buffer_time_is_that_of_the_buffer() {
     assert_eq!(endless.result().map(|bursts| (bursts.endless, bursts.frames.mean)), Some((5, 2e6)));
 }
 
+/// A generator that pauses in a burst lets the device make room, and the figure says by how much it may be too long.
+#[test]
+fn a_burst_with_a_pause_says_by_how_much_it_is_too_long() {
+    let mut test = BackToBack::new(14.88e6, &Profile::default()).unwrap();
+    while let Some(trial) = test.next() {
+        // A device of half the rate, with room for 512 frames, and a pause of 50 us.
+        let sent = trial.traffic.frames();
+        let mut outcome = Outcome::new(sent, sent.min(512 + sent / 2 + 372));
+        outcome.late = Some(50e-6);
+        test.tell(&outcome).unwrap();
+    }
+    let bursts = test.result().unwrap();
+    let too_long = bursts.too_long_by(7.44e6);
+    assert!((too_long - 744.0).abs() < 1.0 && (bursts.frames.mean - too_long - 1024.0).abs() < 2.0, "{bursts:?}");
+}
+
 #[test]
 fn recovery_takes_as_long_as_the_device_says() {
     for (recovery, seconds, unrecovered) in [(0.0, Some(0.0), 0), (0.4, Some(0.4), 0), (5.0, None, 3)] {

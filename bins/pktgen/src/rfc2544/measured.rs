@@ -59,6 +59,7 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     // What is known of the last lost frame may be of either.
     worse.doubtful = worse.doubtful.max(if other.last_lost.is_some() { other.doubtful } else { 0 });
     worse.own = worse.own.saturating_add(other.own);
+    worse.late = [worse.late, other.late].into_iter().flatten().reduce(f64::max);
     worse.duplicate += other.duplicate;
     worse.reordered += other.reordered;
     worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
@@ -87,6 +88,7 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     });
     if let (Traffic::Burst { .. }, Some(seconds)) = (traffic, outcome.seconds) {
         let late = (traffic.seconds() * LATE_SHARE).max(LATE);
+        outcome.late = Some((seconds - traffic.seconds()).max(0.0));
         outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
     }
     outcome.link_fell = ports.iter().any(|port| port.link == "down" || port.link_downs > 0);

@@ -229,7 +229,17 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         0 => String::new(),
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
     };
-    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}");
+    let late = match setup {
+        Setup::BackToBack { throughput, .. } => bursts.too_long_by(*throughput),
+        _ => 0.0,
+    };
+    let late = if late >= 1.0 {
+        let (frames, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
+        format!("; too long by at most {frames}, as the generator paused for {pause} in a burst")
+    } else {
+        String::new()
+    };
+    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{late}");
     let mut rows = vec![row("back-to-back".to_owned(), Some(mean), "frames", note)];
     if let Setup::BackToBack { throughput, .. } = setup {
         let seconds = bursts.corrected_seconds(*throughput);
