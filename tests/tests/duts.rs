@@ -112,6 +112,31 @@ fn bridge(programs: &[&str]) -> Option<Namespace> {
 /// Ports at the two interfaces.
 const TAPS: &str = "soft:a?wire=tap:rwa,soft:b?wire=tap:rwb";
 
+/// A bridge sends what is for an address that it does not know to all of its ports.
+#[test]
+fn a_bridge_knows_the_port_that_only_receives() {
+    let _alone = alone();
+    let Some(namespace) = bridge(&[]) else { return };
+    for words in ["add rwthird type veth peer name rwend", "set rwthird master rwbridge up", "set rwend up"] {
+        namespace.output(&[&["ip", "link"][..], &words.split(' ').collect::<Vec<_>>()].concat());
+    }
+    // Bytes and frames that an interface has received, after its name.
+    let arrived = || {
+        let all = namespace.output(&["cat", "/proc/net/dev"]);
+        let counts = all.lines().find_map(|line| line.trim().strip_prefix("rwend:")).unwrap();
+        counts.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let times =
+        ["--trial-time", "300ms", "--repetitions", "1", "--catch-up", "100ms", "--tests", "loss", "--max", "2k"];
+    let run = Run::of(|words| namespace.command(words), ["--out", folder.path().to_str().unwrap()], TAPS, &times);
+    let counted: u64 = run.lines.matches("\"outcome\"").count() as u64;
+    assert!(run.report["about"]["program"].is_string() && counted >= 3, "{:#}", run.report);
+    // Probes that came before the first learning frame, if any: no frame that counts.
+    let at_third = arrived();
+    assert!(at_third <= 10, "{at_third} frames of {counted} trials at a port that none is for");
+}
+
 #[test]
 fn the_rate_of_a_token_bucket_is_found() {
     const RATE: f64 = 1_000.0;

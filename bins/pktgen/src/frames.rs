@@ -319,18 +319,24 @@ impl Frames {
         &self,
         args: &TrafficArgs,
         port: usize,
-        [source_mac, destination_mac]: [[u8; 6]; 2],
+        macs: [[u8; 6]; 2],
     ) -> Result<Option<Traffic>, Failure> {
-        if self.capture.is_none() {
-            return Ok(None);
-        }
+        self.capture.is_some().then(|| Self::small(args, port, macs)).transpose()
+    }
+
+    /// Small frames of a port, as options describe them.
+    pub(crate) fn small(
+        args: &TrafficArgs,
+        port: usize,
+        [source_mac, destination_mac]: [[u8; 6]; 2],
+    ) -> Result<Traffic, Failure> {
         let destination = args.dst_ip(port);
         let least = if destination.is_ipv4() { "60" } else { "76" };
         let sizes = least.parse().map_err(Failure::usage)?;
         let flows = Flows { source_mac, destination_mac, sizes, flows: 1, ..flows(args, destination) };
         let stream = Stream::flows(&flows, Kind::Full.bytes(), args.seed).map_err(Failure::usage)?;
         let part = Part::new(0, stream, 1, Kind::Full).map_err(Failure::usage)?;
-        Ok(Some(Traffic::new(vec![part], flows.sizes.largest())))
+        Ok(Traffic::new(vec![part], flows.sizes.largest()))
     }
 }
 

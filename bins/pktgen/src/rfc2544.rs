@@ -356,6 +356,7 @@ pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Tr
     let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
     args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
     args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
+    args.around.learning_frames = next.phases.learning_frames;
     args.around.silence = Some(Duration::from_secs_f64(next.phases.drain));
     match next.traffic {
         Traffic::Burst { frames, .. } => args.count = Some(frames),

@@ -9,6 +9,7 @@ mod obey;
 mod pair;
 pub(crate) mod report;
 mod spread;
+mod teach;
 
 use crate::args::{RunArgs, SteeredArgs};
 use crate::calibrate::Floors;
@@ -37,15 +38,18 @@ use measure::Clock;
 use mempool::Pool;
 use nic::{Address, Opened, Port as _};
 pub(crate) use pair::Phase;
-use pair::{COUNTED, Pair, Pairs, Plan};
+use pair::{COUNTED, LEARNING, Pair, Pairs, Plan};
 use spread::{Group, Spread};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use teach::Teacher;
 
 /// How often a probe is sent, and how long until one has to come back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// How often a port that only receives sends a frame: most bridges forget an address after 300 s without one.
+const FORGETS: Duration = Duration::from_secs(60);
 /// The drain ends when all has come and nothing follows for so long, and at the latest after the second, or what the tests ask for.
 const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
@@ -295,6 +299,8 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         drain: ticks(args.around.silence.unwrap_or(DRAIN).max(DRAIN)),
         echo: args.around.silence.map_or(0, |_| ticks(PROBE_LIMIT)),
         learning: ticks(args.around.learning),
+        learning_frames: args.around.learning_frames,
+        forgets: ticks(FORGETS),
         flush: ticks(FLUSH),
         cut: Arc::default(),
         orders: Arc::new(Orders::new(args.ports.len() / 2 * usize::from(args.queues), !controls.begin_stopped())),
@@ -343,7 +349,26 @@ fn directions(
     }
     held.begun_to(base);
     hosts::attach(&mut directions, &mut hosts, opened);
+    teachers(args, (opened, pools), &hosts, &mut directions)?;
     Ok(directions)
+}
+
+/// Gives ports that only receive what they send all the same: learning frames, to where they would send what counts.
+fn teachers(
+    args: &RunArgs,
+    (opened, pools): (&mut [Opened], &[Pool]),
+    hosts: &Hosts,
+    directions: &mut [Direction],
+) -> Result<(), Failure> {
+    for direction in directions.iter_mut().filter(|one| !sends(args, one.to) && one.queue()[0] == 0) {
+        let (from, to) = (direction.lane.port, direction.to);
+        let mac = hosts.gateway(to).or(args.traffic.dst_mac(to)).unwrap_or(opened[from].port.mac().0);
+        let lesson = Frames::small(&args.traffic, to, [opened[to].port.mac().0, mac])?;
+        let teacher =
+            Teacher::new(lesson, direction.base.wrapping_add(LEARNING), &pools[to], first(&mut opened[to].tx));
+        direction.teacher = Some(Box::new(teacher));
+    }
+    Ok(())
 }
 
 /// How frames are known at a port. What is between the ports may add a header.
@@ -440,7 +465,11 @@ fn notes(names: &[[String; 2]], progress: &[Vec<Arc<Progress>>]) -> Vec<String> 
 
 /// Why a direction has not been measured, and so many others.
 fn no_probe([from, to]: &[String; 2], figures: &Figures, others: usize, narrow: Option<&str>) -> Failure {
-    let others = if others == 0 { String::new() } else { format!(" (and {others} more ways are deaf)") };
+    let others = match others {
+        0 => String::new(),
+        1 => " (and 1 more way is deaf)".to_owned(),
+        others => format!(" (and {others} more ways are deaf)"),
+    };
     let limit = PROBE_LIMIT.as_secs();
     let why = narrow.unwrap_or(
         "see to cables and to what is between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",

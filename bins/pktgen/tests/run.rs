@@ -177,7 +177,7 @@ fn what_is_due_is_sent_or_missed() {
 fn without_a_way_there_is_no_measurement() {
     let ports = ["soft:c?wire=sink", "soft:d?wire=sink", PAIR[0], PAIR[1]];
     let (report, message) = report(&[&ports[..], &["--count", "500"]].concat(), 1);
-    let expected = "pktgen: soft:c > soft:d: of the probes that soft:c sends none arrives at soft:d within 5 s (and 1 more ways are deaf)";
+    let expected = "pktgen: soft:c > soft:d: of the probes that soft:c sends none arrives at soft:d within 5 s (and 1 more way is deaf)";
     assert!(message.starts_with(expected), "{message}");
     let received: Vec<_> =
         report["directions"].as_array().unwrap().iter().map(|one| one["received"].as_u64()).collect();

@@ -71,6 +71,8 @@ pub(crate) struct RunArgs {
 /// Times around the frames that count, other than those of `pktgen run`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Around {
+    /// Learning frames of each port once probes have come back, besides those that a port which only receives sends with them.
+    pub(crate) learning_frames: u32,
     /// From the probes that came back to the first frame after them.
     pub(crate) learning: Duration,
     /// For how long nothing comes at the end before what is missing counts as lost; more than two seconds are not waited for if this

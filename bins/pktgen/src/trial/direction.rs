@@ -2,8 +2,9 @@
 
 use super::held::Earlier;
 use super::hosts::{Attached, Listener};
-use super::pair::{COUNTED, ECHO, PROBE, Phase, WARM_UP};
+use super::pair::{COUNTED, ECHO, LEARNING, PROBE, Phase, WARM_UP};
 use super::spread::Spread;
+use super::teach::Teacher;
 use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
 use crate::tail::{Tail, is_damaged};
@@ -59,6 +60,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// The host that the receiving port is, and the one that the sending port is if nothing else receives there.
     pub(super) host: Option<Box<Attached<T>>>,
     pub(super) listener: Option<Box<Listener<R>>>,
+    /// What the receiving port sends if no direction sends by it.
+    pub(super) teacher: Option<Box<Teacher<T>>>,
 }
 
 /// Frames that are sent behind those that count: once one has come, none of these is still to come.
@@ -118,6 +121,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             progress: Arc::default(),
             host: None,
             listener: None,
+            teacher: None,
             lane,
         }
     }
@@ -306,6 +310,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
                 match Tag::find(end) {
                     Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,
                     Some(tag) if tag.stream == self.base.wrapping_add(ECHO) => self.echoes.came += 1,
+                    Some(tag) if tag.stream == self.base.wrapping_add(LEARNING) => {}
                     None if self.is_answered(frame, clock) => {}
                     _ => (self.arrived, counted) = (self.arrived + 1, counted + 1),
                 }
@@ -330,6 +335,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             Some(PROBE) => self.answered = true,
             Some(ECHO) => self.echoes.came += 1,
             Some(WARM_UP) => self.opening_arrived += 1,
+            Some(LEARNING) => {}
             None if self.is_answered(frame, clock) => {}
             _ if tag.is_some_and(|tag| self.earlier.contains(tag.stream)) => self.late += 1,
             _ => self.foreign += 1,

@@ -19,7 +19,7 @@ pub(super) type Shared = Arc<Mutex<Host>>;
 pub(crate) struct Attached<T = AnyTxQueue> {
     host: Shared,
     /// Its way out, if no direction sends by the port.
-    tx: Option<T>,
+    pub(super) tx: Option<T>,
 }
 
 /// The host that a port is by which a direction sends, and no other receives.

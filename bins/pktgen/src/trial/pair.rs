@@ -21,6 +21,10 @@ pub(crate) struct Plan {
     pub(crate) probe_limit: u64,
     /// From the probes that came back to the next phase.
     pub(crate) learning: u64,
+    /// Learning frames of each port before that.
+    pub(crate) learning_frames: u32,
+    /// How often a port that only receives sends one more.
+    pub(crate) forgets: u64,
     /// The drain ends when all has come and nothing follows for `settle`, or when something is missing and nothing comes for `silence`,
     /// or [`ROUND_TRIPS`] of the probes if that is longer; at the latest after `drain`.
     pub(crate) settle: u64,
@@ -44,7 +48,8 @@ const ROUND_TRIPS: u64 = 4;
 pub(super) const PROBE: u16 = 0;
 pub(super) const WARM_UP: u16 = 1;
 pub(super) const ECHO: u16 = 2;
-pub(super) const COUNTED: u16 = 3;
+pub(super) const LEARNING: u16 = 3;
+pub(super) const COUNTED: u16 = 4;
 
 /// The parts of a run, in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +72,8 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     pub(super) phase: Phase,
     since: u64,
     next_probe: u64,
+    /// When ports that only receive send the next learning frame.
+    pub(super) next_lesson: u64,
     /// When all probes had come back.
     answered: Option<u64>,
     /// From the first probe until then.
@@ -98,6 +105,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             phase: Phase::Probe,
             since: 0,
             next_probe: 0,
+            next_lesson: 0,
             answered: None,
             round_trip: 0,
             last_arrival: 0,
@@ -285,6 +293,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
         }
         if self.directions.iter().all(Direction::hears) {
+            if self.answered.is_none() {
+                self.teach_all(now);
+            }
             let answered = *self.answered.get_or_insert(now);
             self.round_trip = answered.saturating_sub(self.since);
             if now.saturating_sub(answered) < self.plan.learning {
@@ -297,6 +308,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             self.phase = Phase::Done;
         } else if now >= self.next_probe {
             self.next_probe = now + self.plan.probe_interval;
+            self.teach(now);
             self.directions.iter_mut().for_each(|direction| direction.lane.one_more());
         }
     }
@@ -323,7 +335,10 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             self.cut();
         }
         self.speak();
-        let phase = self.phase;
+        let (phase, now) = (self.phase, device::tsc::now());
+        if phase == Phase::Counted && now >= self.next_lesson {
+            self.teach(now);
+        }
         self.directions.iter_mut().for_each(|direction| direction.publish(phase));
     }
 

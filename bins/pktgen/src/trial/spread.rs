@@ -2,7 +2,7 @@
 //! arrive at any.
 
 use super::direction::Direction;
-use super::pair::{COUNTED, ECHO, PROBE, WARM_UP};
+use super::pair::{COUNTED, ECHO, LEARNING, PROBE, WARM_UP};
 use crate::lane::{Lane, Sent};
 use crate::tail::{Tail, is_damaged};
 use lcore::Clock;
@@ -209,8 +209,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             match stream {
                 PROBE => member.answered.store(true, Ordering::Release),
                 WARM_UP => self.opening_arrived += 1,
-                // None of several queue pairs asks for one.
-                ECHO => {}
+                // None of several queue pairs asks for an echo.
+                ECHO | LEARNING => {}
                 _ => {
                     let index = usize::from(stream - COUNTED);
                     if let Some((share, shared)) = spread.shares.get_mut(index).zip(member.streams.get(index)) {

@@ -13,7 +13,7 @@ use ethdev::in_process::{self, InProcess, InProcessRx, InProcessTx, Wire};
 use lcore::{Function, Loop};
 use measure::{Bracket, Tag};
 use mempool::PoolConfig;
-use pair::{COUNTED, ECHO, WARM_UP};
+use pair::{COUNTED, ECHO, LEARNING, PROBE};
 use std::collections::VecDeque;
 
 /// Ticks of a second, so few that frames are late from the beginning, and are sent as fast as they can be.
@@ -132,7 +132,7 @@ impl Function for Bench {
             let tag = Tag::parse(&frame).unwrap();
             // Probes do not reach it.
             let number = tag.stream.wrapping_sub(BASE);
-            let passes = number < WARM_UP || number == ECHO || self.device.passes(tag.due.unwrap());
+            let passes = matches!(number, PROBE | ECHO | LEARNING) || self.device.passes(tag.due.unwrap());
             if passes && self.device.delay > 0 {
                 self.held.push_back(Held { frame, handed: [earliest, now] });
             } else if passes {

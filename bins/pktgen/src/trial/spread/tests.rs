@@ -32,6 +32,8 @@ fn plan(count: u64) -> Plan {
         probe_interval: SECOND / 50,
         probe_limit: 60 * SECOND,
         learning: 0,
+        learning_frames: 0,
+        forgets: u64::MAX >> 1,
         settle: SECOND,
         silence: 3 * SECOND,
         drain: 60 * SECOND,
