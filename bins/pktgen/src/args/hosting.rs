@@ -54,6 +54,19 @@ impl Hosting {
         self.gateway.get(port)?.0
     }
 
+    /// What it adds to the addresses of frames, in words; nothing without one.
+    pub(crate) fn words(&self) -> String {
+        let list = |words: Vec<String>| words.join(",");
+        let or_none = |word: String| if word.is_empty() { "-".to_owned() } else { word };
+        let of_port =
+            |Addresses(all): &Addresses| or_none(all.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"));
+        let answer = list(self.answering.answer.iter().map(of_port).collect());
+        let of_port = |Gateway(router): &Gateway| or_none(router.map_or_else(String::new, |router| router.to_string()));
+        let gateways = list(self.gateway.iter().map(of_port).collect());
+        let answer = if answer.is_empty() { answer } else { format!(", answering {answer}") };
+        if gateways.is_empty() { answer } else { format!("{answer}, routers {gateways}") }
+    }
+
     /// Refuses what does not fit so many ports.
     pub(crate) fn check(&self, ports: usize) -> Result<(), Failure> {
         self.answering.check(ports)?;

@@ -96,6 +96,9 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',')]
     dst_ip: Vec<IpAddr>,
 
+    #[command(flatten)]
+    hosting: Hosting,
+
     /// How late a frame may be sent (100us, 10ms); what is later is missed, and more than 0.1 % of that makes a trial void. What is late comes in
     /// bursts, which the device needs room for: where that may be why frames were lost, the trial is void, too
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = super::pace::time)]
@@ -292,7 +295,15 @@ impl Rfc2544Args {
             ("ports", either(words(self.ports.iter().map(ToString::to_string).collect(), " and "), "")),
             ("line", either(line, no_line)),
             ("bounds", format!("lowest rate {}, highest rate {}", bound(self.min), bound(self.max))),
-            ("addresses", format!("MAC {}, IP {}", either(macs, "of the ports"), either(ips, "none given"))),
+            (
+                "addresses",
+                format!(
+                    "MAC {}, IP {}{}",
+                    either(macs, "of the ports"),
+                    either(ips, "none given"),
+                    self.hosting.words()
+                ),
+            ),
             ("port options", format!("batch {batch}, rings of {ring_size}, MTU {mtu}, pages {pages:?}")),
             ("ways", if self.one_way { "one way" } else { "both ways at once" }.to_owned()),
             ("catch-up", format!("{:?}", self.catch_up)),
@@ -317,7 +328,7 @@ impl Rfc2544Args {
             ports: self.ports.clone(),
             one_way: self.one_way,
             traffic,
-            hosting: Hosting::default(),
+            hosting: self.hosting.clone(),
             warm_up: Duration::ZERO,
             duration: None,
             count: None,
