@@ -39,7 +39,7 @@ fn write(folders: &[PathBuf], file: &Path) -> Result<(), Failure> {
 }
 
 fn runs(folders: &[PathBuf]) -> Result<Vec<(String, Report)>, Failure> {
-    let read = |folder: &PathBuf| Ok((folder.display().to_string(), read(folder)?.0));
+    let read = |folder: &PathBuf| Ok((folder.display().to_string(), read(folder)?));
     folders.iter().map(read).collect()
 }
 

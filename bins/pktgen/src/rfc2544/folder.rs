@@ -36,6 +36,8 @@ impl Folder {
     pub(super) fn create(path: &Path, profile: &Profile, about: BTreeMap<String, String>) -> Result<Self, Failure> {
         let name = path.display();
         let is_new = !path.exists();
+        let is_there = |folder: &Path| folder.as_os_str().is_empty() || folder.exists();
+        let above = path.ancestors().skip(1).position(is_there).filter(|_| is_new).map_or(0, |at| at + 1);
         std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let lines = path.join(NAME);
         let file = open(OpenOptions::new().read(true).append(true).create(true), &lines);
@@ -54,9 +56,9 @@ impl Folder {
             folder.keep();
             return Err(anyhow!("--out {name}: cannot be written: {error}; make room, or name another folder").into());
         }
-        // The file itself is in the folder for good.
-        let synced = File::open(path).and_then(|folder| folder.sync_all());
-        synced.with_context(|| format!("--out {name}: cannot be written"))?;
+        // The file itself is in the folder for good, and new folders in those that they are in, as far as these can be read.
+        sync(path).with_context(|| format!("--out {name}: cannot be written"))?;
+        path.ancestors().skip(1).take(above).for_each(|folder| drop(sync(folder)));
         Ok(folder)
     }
 
@@ -74,7 +76,7 @@ impl Folder {
             Err(error) => return Err(read(path).err().unwrap_or_else(|| anyhow!("{}: {error}", unwritable()).into())),
         };
         lock(&file, &format!("--resume {name}"))?;
-        let (report, text) = read(path)?;
+        let (report, whole) = read_whole(path)?;
         if report.profile() != profile {
             let theirs = printable(&report.profile().name);
             let differs = if theirs == profile.name { "times or repetitions differ" } else { "asked for otherwise" };
@@ -92,7 +94,6 @@ impl Folder {
                 "--resume {name}: its {what}: {theirs}; now: {ours}; give the options of then, or --out another folder"
             )));
         }
-        let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
         file.set_len(whole).with_context(unwritable)?;
         let known = (report.parts().to_vec(), report.left_out().to_vec());
         Ok((Self { path: path.to_owned(), file, has_trial: true, is_new: false }, known))
@@ -153,18 +154,32 @@ fn lock(file: &File, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Reads what is in a folder: the report, and its text.
-pub(crate) fn read(path: &Path) -> Result<(Report, String), Failure> {
+/// Waits until the names in a folder are kept.
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()
+}
+
+/// Reads what is in a folder.
+pub(crate) fn read(path: &Path) -> Result<Report, Failure> {
+    Ok(read_whole(path)?.0)
+}
+
+/// Reads what is in a folder: the report, and how many bytes the lines have that were written to their ends.
+fn read_whole(path: &Path) -> Result<(Report, u64), Failure> {
     let name = path.display();
-    let mut text = Vec::new();
+    let mut bytes = Vec::new();
     open(OpenOptions::new().read(true), &path.join(NAME))
-        .and_then(|file| file.take(LONGEST).read_to_end(&mut text))
+        .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
         .with_context(|| format!("{name}: {NAME} cannot be read; name a folder that pktgen rfc2544 has written"))?;
+    if bytes.len() as u64 > LONGEST {
+        let most = LONGEST >> 20;
+        return Err(anyhow!(
+            "{name}: {NAME} has more than {most} MiB, and is none of pktgen rfc2544; name another folder"
+        )
+        .into());
+    }
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     // A line that was not written to its end may have any bytes.
-    let text = match String::from_utf8(text) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    };
-    let report = Report::read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
-    Ok((report, text))
+    let report = Report::read(&String::from_utf8_lossy(&bytes)).map_err(|error| anyhow!("{name}: {error}"))?;
+    Ok((report, whole as u64))
 }
