@@ -1,6 +1,7 @@
 //! `pktgen report`: tables, JSON, CSV or a page of what `pktgen rfc2544` has measured, from its lines alone.
 
 mod charts;
+mod departures;
 mod html;
 mod method;
 
@@ -61,6 +62,7 @@ pub(crate) fn show(folders: &[PathBuf], json: bool, csv: bool) -> Result<(), Fai
 fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
     let mut object: Value = serde_json::from_str(&report.json())?;
     object["folder"] = folder.into();
+    object["departures"] = serde_json::to_value(departures::of(report))?;
     let bases = bases(report);
     for (row, of) in object["rows"].as_array_mut().into_iter().flatten().zip(report.rows()) {
         row["percent"] = percent(&bases, &of).into();
@@ -78,6 +80,9 @@ fn values(runs: &[(String, Report)]) -> String {
             let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value)];
             lines.push([words.join(","), row.unit.to_owned(), percent, quoted(&row.note)].join(","));
         }
+        let departs =
+            |one: &departures::Departs| [&*quoted(folder), "", "departure,,,", &quoted(&one.to_string())].join(",");
+        lines.extend(departures::of(report).iter().map(departs));
     }
     lines.join("\n")
 }
@@ -102,16 +107,7 @@ fn page(folder: &str, report: &Report) -> String {
     lines.extend(limits.len().checked_sub(LIMITS + 1).map(|more| format!("and {} more limits (--json)", more + 1)));
     let exact = report.about().iter().filter(|(name, _)| *name == "clock" || name.starts_with("floor, "));
     lines.extend(exact.map(|(_, value)| printable(value)));
-    let about = |name: &str| report.about().get(name).map(|value| printable(value));
-    if about("ways").is_some_and(|ways| ways == "one way") {
-        lines.push("departs from RFC 2544, 14: one way instead of both at once".to_owned());
-    }
-    lines.extend(about("catch-up").map(|most| {
-        format!(
-            "departs from RFC 2544, 21, where the load is constant: what was late by up to {most} was sent in bursts"
-        )
-    }));
-    lines.extend(report.departures().iter().map(|departure| format!("departs from {departure}")));
+    lines.extend(departures::of(report).iter().map(|departure| format!("departs from {departure}")));
     lines.extend(report.is_cut().then(|| "the last line was not written to its end; its trial is left out".to_owned()));
     lines.join("\n")
 }

@@ -1,6 +1,7 @@
 //! How a run was measured: by what, with which numbers, and where these depart from the RFCs.
 
 use super::charts::goal;
+use super::departures::{self, Departs};
 use crate::page::markup::Markup;
 use crate::page::table;
 use trial::{Profile, Report, Setup};
@@ -18,15 +19,14 @@ pub(super) fn describe(page: &mut Markup, report: &Report) {
     });
     let rows: Vec<Vec<String>> = numbers(report.profile()).into_iter().map(Vec::from).collect();
     table(page, &[("test", false), ("number", false), ("value", true)], &rows);
-    let departures = report.departures();
+    let departures = departures::of(report);
     if departures.is_empty() {
         page.leaf("p", &[], "No number falls short of the RFCs.");
         return;
     }
-    page.leaf("p", &[], "Where these numbers depart from the RFCs:");
-    let row = |one: &trial::Departure| {
-        vec![one.section.to_owned(), one.what.to_owned(), one.used.to_string(), one.wanted.to_string()]
-    };
+    page.leaf("p", &[], "Where the run departs from the RFCs:");
+    let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let row = |one: &Departs| vec![one.section.to_owned(), one.what.clone(), number(one.used), number(one.wanted)];
     let rows: Vec<_> = departures.iter().map(row).collect();
     table(page, &[("section", false), ("what", false), ("used", true), ("wanted", true)], &rows);
 }
@@ -50,6 +50,7 @@ fn numbers(profile: &Profile) -> Vec<[String; 3]> {
     let Profile { phases, throughput, latency, loss, bursts, recovery, frmol, .. } = profile;
     let mut rows = vec![
         row("all", "wait after routing updates, s", phases.routing_wait.to_string()),
+        row("all", "learning frames of each port", phases.learning_frames.to_string()),
         row("all", "wait after learning frames, s", phases.learning_wait.to_string()),
         row("all", "frames that open the traffic and do not count", phases.warm_up_frames.to_string()),
         row("all", "wait for frames under way, s", phases.drain.to_string()),
