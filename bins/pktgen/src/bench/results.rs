@@ -5,6 +5,7 @@ use crate::calibrate::target::Target;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -26,6 +27,9 @@ pub(super) struct Results {
     /// How many measurements were not made, since it was cut.
     #[serde(default, skip_serializing_if = "is_zero")]
     missing: usize,
+    /// Whether what there is in a folder is of them.
+    #[serde(skip)]
+    is_kept: Cell<bool>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -85,7 +89,14 @@ impl Results {
         repetitions: u32,
     ) -> Self {
         let missing = usize::try_from(repetitions).unwrap_or(usize::MAX).saturating_mul(points.len());
-        Self { version: VERSION, experiment: experiment.name.to_owned(), about, points, missing }
+        Self {
+            version: VERSION,
+            experiment: experiment.name.to_owned(),
+            about,
+            points,
+            missing,
+            is_kept: Cell::default(),
+        }
     }
 
     /// Takes it that so many measurements more were made.
@@ -96,6 +107,11 @@ impl Results {
     /// How many measurements were not made, if it was cut.
     pub(super) fn missing(&self) -> Option<usize> {
         Some(self.missing).filter(|missing| *missing > 0)
+    }
+
+    /// How many measurements there are.
+    fn count(&self) -> usize {
+        self.points.iter().map(|point| point.forwarded.len().max(point.latency.len())).sum()
     }
 
     /// Why nothing was measured, if that is so.
@@ -111,10 +127,18 @@ impl Results {
         }
         let [whole, cut] = files(folder, experiment);
         let path = if self.missing > 0 { &cut } else { &whole };
+        // What a longer run has left is kept until as much is measured again.
+        if self.missing > 0 && !self.is_kept.get() {
+            let earlier = read_file(folder, &cut, experiment).ok().flatten();
+            if earlier.is_some_and(|earlier| earlier.count() > self.count()) {
+                return Ok(());
+            }
+        }
         let unwritable = || format!("{}: cannot be written; see to its permissions and the space left", path.display());
         let text = format!("{}\n", serde_json::to_string(self)?);
         let target = Target::open(path).with_context(unwritable)?;
         target.replace(&text).with_context(unwritable)?;
+        self.is_kept.set(true);
         if self.missing == 0 && cut.exists() {
             std::fs::remove_file(&cut).with_context(|| format!("{}: cannot be removed", cut.display()))?;
         }
@@ -129,8 +153,14 @@ fn files(folder: &Path, experiment: &Experiment) -> [PathBuf; 2] {
 
 /// Reads the results of an experiment from a folder: none, those of a whole run, of one that was cut, or both.
 pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Vec<Results>, Failure> {
-    let stored = files(folder, experiment).map(|path| read_file(folder, &path, experiment));
-    stored.into_iter().filter_map(Result::transpose).collect()
+    let [whole, cut] = files(folder, experiment);
+    let whole = read_file(folder, &whole, experiment)?;
+    // What is left of a run that was cut is in the way of no other.
+    let cut = read_file(folder, &cut, experiment).unwrap_or_else(|failure| {
+        tracing::warn!("{}; it is left out", failure.message());
+        None
+    });
+    Ok(whole.into_iter().chain(cut).collect())
 }
 
 fn read_file(folder: &Path, path: &Path, experiment: &Experiment) -> Result<Option<Results>, Failure> {

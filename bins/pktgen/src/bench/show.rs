@@ -45,18 +45,46 @@ fn words(one: &Published) -> String {
 /// By how much the same point may differ from one time to the next before that limits what one can say.
 const STEADY: f64 = 1.1;
 
-/// What ours lets one conclude.
-fn conclusion(experiment: &Experiment, results: &Results) -> String {
-    let spread = |one: &Measured| one.forwarded().filter(|rate| rate.min > 0.0).map(|rate| rate.max / rate.min);
+/// What ours lets one conclude: nothing if it was cut.
+fn conclusion(experiment: &Experiment, results: &Results) -> Option<String> {
+    if results.missing().is_some() {
+        return None;
+    }
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
-    let about = if most > STEADY {
-        format!("The same point was measured up to {most:.1}x apart, so that smaller differences say nothing. ")
-    } else if results.missing().is_none() && results.points.iter().all(Measured::is_single) {
-        "Each point was measured once, so that nobody knows how far apart two times are. ".to_owned()
-    } else {
-        String::new()
-    };
-    format!("{about}{}", experiment.conclusion)
+    let mut sentences = Vec::new();
+    if most > STEADY {
+        sentences.push(format!(
+            "The same point was measured up to {most:.1}x apart, so that smaller differences say nothing."
+        ));
+    } else if results.points.iter().all(Measured::is_single) {
+        sentences.push("Each point was measured once, so that nobody knows how far apart two times are.".to_owned());
+    }
+    sentences.extend(reach(experiment, results, most));
+    sentences.push(experiment.conclusion.to_owned());
+    Some(sentences.join(" "))
+}
+
+/// How far apart a point was measured.
+fn spread(one: &Measured) -> Option<f64> {
+    one.forwarded().or(one.latency()).filter(|figure| figure.min > 0.0).map(|figure| figure.max / figure.min)
+}
+
+/// From which median to which the points reach, and whether that is more than a point differs from itself.
+fn reach(experiment: &Experiment, results: &Results, most: f64) -> Option<String> {
+    let is_rate = results.points.iter().any(|one| one.forwarded().is_some());
+    let median = |one: &Measured| Some((if is_rate { one.forwarded() } else { one.latency() }?.median, one.point));
+    let mut medians: Vec<(f64, u32)> = results.points.iter().filter_map(median).collect();
+    medians.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let [(least, at_least), .., (highest, at_most)] = medians[..] else { return None };
+    let factor = if least > 0.0 { highest / least } else { f64::INFINITY };
+    let words =
+        |value: f64| if is_rate { format!("{} pps", number(value, 0)) } else { format!("{} us", number(value, 1)) };
+    let (least, highest) = (words(least), words(highest));
+    let [at_least, at_most] = [at_least, at_most].map(|point| experiment.name_of(point));
+    let beyond = if factor > most.max(STEADY) { "more" } else { "no more" };
+    Some(format!(
+        "Medians reach from {least} ({at_least}) to {highest} ({at_most}), {factor:.1}x: {beyond} than a point differs from itself."
+    ))
 }
 
 /// That it was cut, if it was.
@@ -83,7 +111,7 @@ pub(super) fn text(shown: &Shown<'_>) -> String {
         lines.extend(Some(experiment.words.to_owned()).filter(|words| !words.is_empty()));
         let published = experiment.published.iter();
         lines.extend(published.map(|one| format!("document: {}: {} ({})", one.what, words(one), one.place)));
-        lines.extend(results.as_ref().map(|results| conclusion(experiment, results)));
+        lines.extend(results.as_ref().ok().and_then(|results| conclusion(experiment, results)));
         lines.join("\n")
     };
     shown.iter().map(one).collect::<Vec<_>>().join("\n\n")
@@ -115,7 +143,7 @@ fn tables(page: &mut Markup, experiment: &Experiment, results: Option<&Results>)
         let mut columns = vec![(experiment.what, true)];
         columns.extend(HEADER.map(|title| (title, title != "note")));
         table(page, &columns, &rows(experiment, results));
-        page.leaf("p", &[("class", &"note")], conclusion(experiment, results));
+        page.leaf("p", &[("class", &"note")], conclusion(experiment, results).unwrap_or_default());
     }
     if !experiment.published.is_empty() {
         let row = |one: &Published| vec![one.what.to_owned(), words(one), one.place.to_owned()];
