@@ -47,6 +47,18 @@ bench *ARGS:
 experiments *ARGS:
     cargo run --release --bin pktgen -- bench --out target/experiments --html target/experiments/index.html {{ARGS}}
 
+# The page of stored experiments, or another, as Chromium shows it: light, dark and on paper (target/pages).
+pages FILE="benches/experiments/index.html":
+    #!/bin/sh
+    set -eu
+    browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || { echo "no Chromium is installed"; exit 0; }
+    mkdir -p target/pages
+    page="file://$(realpath {{quote(FILE)}})"
+    show() { "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars "$@" "$page"; }
+    show --blink-settings=preferredColorScheme=1 --window-size=1200,6000 --screenshot=target/pages/light.png
+    show --blink-settings=preferredColorScheme=0 --window-size=1200,6000 --screenshot=target/pages/dark.png
+    show --no-pdf-header-footer --print-to-pdf=target/pages/print.pdf
+
 # Instructions per packet, counted by callgrind: of drivers and router, and of frames that are generated.
 instr:
     cargo run --release -p benches --bin instr
