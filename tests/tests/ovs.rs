@@ -277,10 +277,18 @@ impl Policed {
         Some(row["value"].as_f64().unwrap_or_else(|| panic!("{:#}", found.json)))
     }
 
-    /// Whether a run a width below what was found loses nothing, and one a width above it does.
+    /// Whether halving by hand, with a run at each rate, ends within the width of what was found.
     fn is_confirmed(&self, found: f64) -> bool {
-        // A machine that stops makes the bucket overflow.
-        self.lost(found * (1.0 + 2.0 * WIDTH)) > 0 && (0..5).any(|_| self.lost(found * (1.0 - WIDTH)) == 0)
+        let [mut lower, mut upper] = [0.9, 1.1].map(|factor| found * factor);
+        if self.lost(lower) > 0 || self.lost(upper) == 0 {
+            return false;
+        }
+        while upper - lower > WIDTH * upper {
+            let middle = f64::midpoint(lower, upper);
+            *(if self.lost(middle) > 0 { &mut upper } else { &mut lower }) = middle;
+        }
+        println!("by hand: between {lower} and {upper}");
+        (found / lower - 1.0).abs() <= WIDTH
     }
 
     fn lost(&self, rate: f64) -> u64 {
