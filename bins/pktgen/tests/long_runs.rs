@@ -84,7 +84,8 @@ fn a_report_of_a_thousand_trials_is_small_and_a_run_of_ten_thousand_too() {
     most_memory(pktgen(&["report", path, "--html", page.to_str().unwrap()]));
     let (seconds, bytes) = (processor_seconds() - before, std::fs::metadata(&page).unwrap().len());
     println!("a page of 1,000 trials: {bytes} bytes, {seconds} s of the processor");
-    assert!(bytes < 1_000_000, "{bytes}");
+    // A second is what is promised of a release on a quiet machine; tests of others go on beside this one.
+    assert!(bytes < 1_000_000 && seconds < 10.0, "{bytes} bytes, {seconds} s");
 
     let (lines, sizes) = lines(10_000);
     let trials = lines.lines().filter(|line| line.starts_with("{\"trial\"")).count();

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use trial::simulate::{Device, Truth};
 use trial::{AnyTest, Line, Method as _, Profile, Setup};
 
@@ -139,9 +141,14 @@ fn bounds(path: &str) -> Option<(f64, Option<f64>)> {
 
 /// The longest time, in microseconds, for which the receiver was away in a trial of latency.
 fn away(path: &str) -> f64 {
+    away_of(path, 0)
+}
+
+/// The same, of the rates in turn.
+fn away_of(path: &str, rate: usize) -> f64 {
     let report = report_of(path);
     let latency = report.parts().iter().find_map(|part| match &part.test {
-        AnyTest::Latency(test) => test.results().first().cloned(),
+        AnyTest::Latency(test) => test.results().get(rate).cloned(),
         _ => None,
     });
     latency.unwrap().away.unwrap() * 1e6
@@ -199,6 +206,20 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
         assert!(delay <= most, "the delay is 2 ms, a buffer, and what the row says: {run:#}");
         assert!(notes(&run).contains("too long by at most"), "{run:#}");
     }
+    // At half of the throughput nothing waits but for a stop of the machine.
+    let rows = run["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["test"].as_str().unwrap().starts_with("typical latency"));
+    if let Some(delay) = rows.filter_map(|row| row["value"].as_f64()).nth(1) {
+        let away = away_of(path, 1);
+        println!(
+            "a delay of {delay} us at half the rate, and 2,000 is true; the receiver was away for up to {away} us"
+        );
+        // What a software NIC adds itself, and the clock's error, which is far less.
+        assert!((1_999.9..=2_000.0 + 500.0 + away).contains(&delay), "{run:#}");
+    }
     // In the time of a burst at 3,000 a second 2 of 3 pass: its longest is 3 times the buffer, but for what is under way.
     if let Some(burst) = value(&run, "back-to-back") {
         println!("a burst of {burst}, and 192 is true");
@@ -213,7 +234,8 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     let again = pktgen(&["report", path, "--json"]);
     assert_eq!(run_of(&again), run);
     let csv = String::from_utf8(pktgen(&["report", path, path, "--csv"]).stdout).unwrap();
-    assert_eq!(csv.lines().count(), 1 + 2 * run["rows"].as_array().unwrap().len(), "{csv}");
+    let departures = run["departures"].as_array().unwrap().len();
+    assert_eq!(csv.lines().count(), 1 + 2 * (run["rows"].as_array().unwrap().len() + departures), "{csv}");
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
     assert!(page.contains("forwarded at maximum load") && page.contains("departs from RFC 2544"), "{page}");
 }
@@ -247,19 +269,19 @@ fn a_folder_is_of_one_run_at_a_time() {
     let options = [&options[..], &SHORT].concat();
     let lines = folder.path().join("trials.jsonl");
     // As one that is at work holds it, and as a full disk has left it.
-    std::fs::write(&lines, r#"{"run":{"version":1,"#).unwrap();
+    std::fs::write(&lines, r#"{"run":{"version":2,"#).unwrap();
     let file = std::fs::File::open(&lines).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for option in ["--out", "--resume"] {
         let (output, said) = rfc2544(DEVICE, [option, path], &options);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
-        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":1,"#);
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":2,"#);
     }
     drop(file);
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
     assert!(output.status.success(), "{said}");
-    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":1,"profile":"#));
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":2,"profile":"#));
     assert!(pktgen(&["report", path]).status.success());
 }
 
@@ -336,7 +358,17 @@ fn a_run_that_was_cut_goes_on() {
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
     assert!(output.status.success(), "{said}");
     assert_eq!(std::fs::read_to_string(&lines).unwrap(), after);
-    for (from, to, words) in [("\"version\":1", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
+    // Bytes that are no UTF-8, in what the run was measured with and in a line that was cut, put nothing out of its place.
+    let mut bytes = after.clone().into_bytes();
+    let begun = after.find("\"begun\":\"").unwrap() + 9;
+    bytes[begun..begun + 3].fill(0xff);
+    let complete = bytes.len();
+    bytes.extend([0xff; 40]);
+    std::fs::write(&lines, &bytes).unwrap();
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read(&lines).unwrap(), bytes[..complete]);
+    for (from, to, words) in [("\"version\":2", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
         std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
         let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
@@ -465,14 +497,10 @@ fn reports_say_how_exact_times_are() {
     let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
     assert!(output.status.success(), "{said}");
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
-    for words in [
-        "against CLOCK_MONOTONIC",
-        "floor at 1000 pps of 60 bytes, us: due p50 2.00, p99 3.00, max 5.00",
-        "departs from RFC 2544, 14: one way",
-        "departs from RFC 2544, 21, where the load is constant: what was late by up to 10ms",
-    ] {
+    for words in ["against CLOCK_MONOTONIC", "floor at 1000 pps of 60 bytes, us: due p50 2.00, p99 3.00, max 5.00"] {
         assert!(page.contains(words), "{words}: {page}");
     }
+    departures_are_in_all_forms(path);
     assert!(!page.contains("1514 bytes"), "{page}");
     // Results of another processor are not mixed with those of this one.
     let lines = folder.path().join("trials.jsonl");
@@ -492,6 +520,33 @@ fn reports_say_how_exact_times_are() {
     let (output, said) = rfc2544("soft:a,soft:b", ["--out", own.path().to_str().unwrap()], options);
     assert!(!output.status.success(), "{said}");
     assert!(own.path().exists() && own.path().read_dir().unwrap().next().is_none());
+}
+
+/// Text, page, JSON and CSV have the same departures from the RFCs.
+fn departures_are_in_all_forms(path: &str) {
+    let text = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    let csv = String::from_utf8(pktgen(&["report", path, "--csv"]).stdout).unwrap();
+    let run = run_of(&pktgen(&["report", path, "--json"]));
+    let file = Path::new(path).join("page.html");
+    assert!(pktgen(&["report", path, "--html", file.to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
+    let departures = run["departures"].as_array().unwrap();
+    for (section, what) in [
+        ("RFC 2544, 14", "one way instead of both at once"),
+        ("RFC 2544, 21", "where the load is constant, what was late by up to 10ms was sent in bursts"),
+        ("RFC 2544, 23 d", "the wait for frames under way ends 50 ms after the last of them if none is missing"),
+        ("RFC 9004, 6.2", "seconds of the longest burst"),
+    ] {
+        assert!(departures.iter().any(|one| one["section"] == section && one["what"] == what), "{section}: {run:#}");
+    }
+    for one in departures {
+        let [section, what] = ["section", "what"].map(|name| one[name].as_str().unwrap());
+        let words = format!("{section}: {what}");
+        assert!(text.contains(&format!("departs from {words}")) && csv.contains(&words), "{words}: {text} {csv}");
+        assert!(page.contains(what) && page.contains(section), "{words}: {page}");
+    }
+    assert_eq!(text.matches("departs from ").count(), departures.len(), "{text}");
 }
 
 /// Numbers as `pktgen rfc2544 --one-way` has them for trials of so many seconds, done so often.
@@ -620,4 +675,144 @@ fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
             assert_eq!((&row["note"], &row["value"]), (&Value::from(words), &Value::Null), "{row}");
         }
     }
+}
+
+/// What ends a run, or keeps it from its begin, is one line, and what was measured is kept.
+#[test]
+fn whatever_ends_a_run_what_was_measured_is_kept() {
+    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--sizes", "64", "--tests", "loss", "--max", "1k", "--quiet"];
+    let start = |name: &str, ports: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command
+            .args(["rfc2544", "--ports", ports, "--out", out.to_str().unwrap()])
+            .args(options)
+            .args(SHORT)
+            .args(more);
+        (command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), out)
+    };
+    // These wait for what does not come, beside those that are ended.
+    let one_way_only = start("deaf", "soft:a?wire=peer:b,soft:b?wire=peer:a&loss=100%", &[]);
+    let no_link = start("down", "soft:a?wire=peer:b,soft:b?link=down", &[]);
+    for signal in [Signal::INT, Signal::KILL] {
+        let (mut child, out) = start(if signal == Signal::INT { "int" } else { "kill" }, DEVICE, &["--one-way"]);
+        let lines = || std::fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
+        let begun = Instant::now();
+        while !lines().contains("{\"trial\"") {
+            assert!(begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "{}", lines());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if signal == Signal::INT {
+            assert!(output.status.code() == Some(1) && said.lines().count() == 1, "{said}");
+            assert!(
+                said.contains("interrupted by a signal; what was measured is in it: go on with --resume"),
+                "{said}"
+            );
+        }
+        let path = out.to_str().unwrap();
+        let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+        assert!(page.contains("forwarded at maximum load"), "{page}");
+        let before = lines();
+        let (output, said) =
+            unlocked("warn", DEVICE, ["--resume", path], &[&options[..6], &SHORT, &["--one-way"]].concat());
+        assert!(output.status.success(), "{said}");
+        assert!(lines().starts_with(&before[..=before.rfind('\n').unwrap()]), "what was measured is kept");
+    }
+    for ((child, out), words) in [
+        (one_way_only, "soft:b > soft:a: of the probes that soft:b sends none arrives at soft:a within 5 s"),
+        (no_link, "link"),
+    ] {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.lines().count() == 1 && said.contains(words), "{said}");
+        assert!(!out.exists(), "{said}");
+    }
+}
+
+/// A file system of 8 KiB, which only this run sees. Needs root.
+#[test]
+fn a_full_disk_keeps_what_was_measured() {
+    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = "mount -t tmpfs -o size=8k none \"$1\" || exit 77
+        \"$2\" rfc2544 --ports 'soft:a?wire=peer:b&rate=2k&buffer=64,soft:b' --out \"$1\" --one-way --sizes 64 --max 3k \\
+            --trial-time 100ms --repetitions 1 --catch-up 10ms --tests throughput,loss --quiet >/dev/null
+        code=$?
+        \"$2\" report \"$1\" || exit 78
+        exit $code";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mounted, "sh"]).arg(folder.path()).arg(env!("CARGO_BIN_EXE_pktgen"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("unshare: ") || output.status.code() == Some(77) {
+        skip::test!("no file system can be mounted here: {}", said.trim());
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be written") && said.contains("make room") && said.lines().count() == 1, "{said}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains("forwarded at maximum load"), "{page}");
+}
+
+/// Sizes by name, each with the highest load known already, so that only losses are measured.
+#[test]
+fn sizes_by_name_are_those_of_the_documents() {
+    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let rfc2544 = [64, 128, 256, 512, 1024, 1280, 1518];
+    let jumbo = [&rfc2544[..], &[2048, 4096, 8192, 9216]].concat();
+    let ipv6 = [&[80][..], &rfc2544[1..]].concat();
+    let of = |words: &[&'static str], sizes: &[u32], what: &str| (words.to_vec(), sizes.to_vec(), what.to_owned());
+    let runs = [
+        of(&["jumbo"], &jumbo, "IPv4, 1 flow"),
+        of(&["whitepaper"], &[66, 128, 256, 512, 1024], "IPv4, 20000 flows"),
+        of(&["imix"], &[354], "IPv4, 1 flow, imix"),
+        of(&["rfc2544", "--ipv6"], &ipv6, "IPv6, 1 flow"),
+        of(&["whitepaper", "--ipv6", "--flows", "5"], &[80, 128, 256, 512, 1024], "IPv6, 5 flows"),
+    ];
+    let run = |(words, sizes, what): (Vec<&str>, Vec<u32>, String)| {
+        let mut profile = profile(0.1, 1);
+        profile.name = format!("short: soft:a and soft:b, one way, {what}, catching up 50ms");
+        let mut lines = format!("{}\n", Line::run(profile.clone()));
+        for size in &sizes {
+            let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9 }]);
+            let (_, of_test) = known.split_once('\n').unwrap();
+            lines += &of_test.replacen("\"size\":64", &format!("\"size\":{size}"), 1);
+        }
+        let folder = folder_of(&lines);
+        let path = folder.path().to_str().unwrap();
+        let options = ["--one-way", "--tests", "loss", "--max", "500", "--trial-time", "100ms", "--repetitions", "1"];
+        let options = [&options[..], &["--catch-up", "50ms", "--json", "--sizes"], &words].concat();
+        let (output, said) = unlocked("warn", "soft:a?wire=peer:b,soft:b", ["--resume", path], &options);
+        assert!(output.status.success(), "{words:?}: {said}");
+        let report = report_of(path);
+        let measured = report.parts().iter().filter(|part| matches!(part.setup, Setup::FrameLoss { .. }));
+        assert_eq!(measured.map(|part| part.size).collect::<Vec<_>>(), sizes, "{words:?}");
+        assert!(report.parts().iter().all(|part| part.test.next().is_none()), "{words:?}: {report}");
+    };
+    std::thread::scope(|scope| {
+        let threads = runs.map(|one| scope.spawn(|| run(one)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Percentages are of the line that is given.
+#[test]
+fn percentages_are_of_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--one-way", "--sizes", "128", "--tests", "loss", "--max", "500", "--line", "10M", "--json"];
+    let path = folder.path().to_str().unwrap();
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    let row = &run["rows"][0];
+    let [value, percent] = ["value", "percent"].map(|name| row[name].as_f64().unwrap());
+    let line = 10e6 / ((128.0 + 20.0) * 8.0);
+    assert!((percent - value / line * 100.0).abs() < 1e-9 && value < line, "{row}");
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("of max: of the rate of the line"), "{page}");
 }

@@ -198,6 +198,33 @@ fn words(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn what_is_left_is_as_long_as_what_was_done() {
+        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b", "--tests", "loss", "--out", "unused", "--quiet"];
+        let Command::Rfc2544(args) = Args::parse_from(words).command else { panic!("{words:?}") };
+        let profile = args.profile();
+        let mut progress = Progress::new(&profile, &args, 7);
+        // Seven sizes, each with the highest load and losses.
+        let all = progress.left();
+        assert!((60.0..120.0).contains(&all), "{all}");
+        let setup = Setup::Frmol { rate: 1e6 };
+        progress.known(&setup);
+        let known = progress.left();
+        assert!(known < all);
+        progress.begin(64, &setup);
+        progress.begun = progress.begun.checked_sub(Duration::from_secs(60)).unwrap_or(progress.begun);
+        progress.end();
+        // Once one took a minute, so will the five others.
+        let left = progress.left();
+        assert!(left > known + 200.0, "{left} after {known}");
+        for setup in [Setup::Frmol { rate: 1e6 }, Setup::FrameLoss { highest: 1e6 }] {
+            (0..7).for_each(|_| progress.known(&setup));
+        }
+        assert!(progress.left() <= 0.0, "{}", progress.left());
+    }
 
     #[test]
     fn times_are_for_people() {
