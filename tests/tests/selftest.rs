@@ -59,12 +59,6 @@ const FAULTS: &[Case] = &[
     bad("fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
     bad("id=10fb&fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
     bad("fault=firmware-holds", &[("semaphores", "that of the MAC was held for a second")]),
-    // What a program that died may leave: it is told, and mended.
-    good("id=x540&fault=semaphore-left", &[("semaphores", "left taken by a program"), ("link", "up")]),
-    good(
-        "id=x550&fault=semaphore-left",
-        &[("semaphores", "(SW_FW_SYNC bits 0x1c0f)"), ("EEPROM", "is right"), ("PHY", "at MDIO")],
-    ),
     bad("id=x550&fault=firmware-silent", &[("EEPROM", "HICR")]),
     // What an earlier driver may do: it is told, and mended.
     good("id=x540&fault=phy-asleep", &[("PHY", "was in low power"), ("link", "up")]),
@@ -94,7 +88,7 @@ const FAULTS: &[Case] = &[
     bad("fault=link-flap:20", &[("link", "changes by itself")]),
 ];
 
-/// Tested after the others, as many at a time take each other's time: what firmware keeps.
+/// Tested apart from the others, as many at a time take each other's time: what firmware keeps, and what programs have left.
 const SHARED: &[Case] = &[
     // Each costs the checks that need it, and no other. The EEPROM's is taken after a second, as a dead program's is.
     Case {
@@ -103,7 +97,17 @@ const SHARED: &[Case] = &[
         says: &[("EEPROM", "its checksum is right"), ("link", "up"), ("close", "in order")],
     },
     bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
-    bad("id=x550&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC")]),
+    // Its PHY is to be put into low power at the end, too.
+    bad(
+        "id=x550&fault=firmware-holds:phy",
+        &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC"), ("close", "SW_FW_SYNC")],
+    ),
+    // What a program that died may leave: it is told, and mended.
+    good("id=x540&fault=semaphore-left", &[("semaphores", "left taken by a program"), ("link", "up")]),
+    good(
+        "id=x550&fault=semaphore-left",
+        &[("semaphores", "(SW_FW_SYNC bits 0x1c0f)"), ("EEPROM", "is right"), ("PHY", "at MDIO")],
+    ),
     good(
         "fault=firmware-veto",
         &[("auto-negotiation", "firmware forbids changes of the link"), ("loop inside", "cannot loop")],
