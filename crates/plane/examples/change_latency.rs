@@ -1,8 +1,8 @@
 //! How long it takes from a change of the kernel's routes until a forwarder that is busy does otherwise.
 //!
-//! `ip netns exec NAME change_latency PORT GATEWAY GATEWAY [SECONDS]`: changes 10,000 routes a second by netlink, of which one at a time is
+//! `ip netns exec NAME change_latency PORT GATEWAY GATEWAY SECONDS [ID]`: changes 10,000 routes a second by netlink, of which one at a time is
 //! looked at by a thread that does nothing but route packets by it. Each gateway is a permanent neighbour on PORT, whose MAC address ends
-//! in the last byte of its own.
+//! in the last byte of its own. With ID it changes nothing but the next hop object of that number, by which the route to 198.18.0.1 goes.
 
 use mempool::{Batch, Pool, PoolConfig};
 use plane::{Port, Runner};
@@ -35,11 +35,11 @@ struct Seen {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [name, gateways @ .., seconds] = &words[..] else {
-        return Err("usage: change_latency PORT GATEWAY GATEWAY SECONDS".into());
+    let [name, one, two, seconds, object @ ..] = &words[..] else {
+        return Err("usage: change_latency PORT GATEWAY GATEWAY SECONDS [ID]".into());
     };
-    let gateways = gateways.iter().map(|word| word.parse()).collect::<Result<Vec<Ipv4Addr>, _>>()?;
-    let [one, two] = gateways[..] else { return Err("two gateways are needed".into()) };
+    let gateways: [Ipv4Addr; 2] = [one.parse()?, two.parse()?];
+    let object: Option<u32> = object.first().map(|id| id.parse()).transpose()?;
     let index: u32 = std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex"))?.trim().parse()?;
     let fib = LiveFib::new(&LiveConfig::default(), &[Interface { mac: MAC, promiscuous: false, mtu: 1500 }])?;
     let forwarder = fib.forwarder();
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let shared = Arc::clone(&seen);
     let forwarding = std::thread::spawn(move || forward(forwarder, &shared));
-    let measured = change(index, [one, two], Duration::from_secs(seconds.parse()?), &seen);
+    let measured = change(index, gateways, object, Duration::from_secs(seconds.parse()?), &seen);
     seen.stop.store(true, Ordering::Release);
     forwarding.join().map_err(|_| "the forwarder panicked")?.map_err(|error| error.to_string())?;
     handle.stop();
@@ -90,28 +90,40 @@ fn forward(mut forwarder: LiveForwarder, seen: &Seen) -> Result<(), mempool::Err
     Ok(())
 }
 
-/// Changes routes to and fro for so long. Returns what is to be printed.
-fn change(index: u32, gateways: [Ipv4Addr; 2], time: Duration, seen: &Seen) -> Result<String, Box<dyn Error>> {
+/// Changes routes, or a next hop object, to and fro for so long. Returns what is to be printed.
+fn change(
+    index: u32,
+    gateways: [Ipv4Addr; 2],
+    object: Option<u32>,
+    time: Duration,
+    seen: &Seen,
+) -> Result<String, Box<dyn Error>> {
+    let others = if object.is_some() { 0 } else { LOT - 1 };
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let (mut times, mut changes, mut turn) = (Vec::new(), 0_u64, 0_u32);
     let mut watched: Option<(Instant, u64)> = None;
     let (begun, before) = (Instant::now(), seen.packets.load(Ordering::Relaxed));
     while begun.elapsed() < time {
         let mut request = Vec::new();
-        for number in 0..LOT - 1 {
-            let number = turn * (LOT - 1) + number;
+        for number in 0..others {
+            let number = turn * others + number;
             // 4,096 routes, and each time the other gateway.
             let to = (OTHERS + number % 4096).to_be_bytes();
             request.extend(replace(index, to, gateways[(number / 4096 % 2) as usize]));
         }
         if watched.is_none() {
             let gateway = gateways[times.len() % 2];
-            request.extend(replace(index, WATCHED, gateway));
+            request.extend(match object {
+                Some(id) => replace_object(index, id, gateway),
+                None => replace(index, WATCHED, gateway),
+            });
             watched = Some((Instant::now(), gateway.octets()[3].into()));
             changes += 1;
         }
-        changes += u64::from(LOT) - 1;
-        send(&socket, &request)?;
+        changes += u64::from(others);
+        if !request.is_empty() {
+            send(&socket, &request)?;
+        }
         turn += 1;
         let next = begun + Duration::from_millis(turn.into());
         loop {
@@ -165,6 +177,17 @@ fn replace(index: u32, to: [u8; 4], gateway: Ipv4Addr) -> Vec<u8> {
     let attribute = |kind: u16, value: [u8; 4]| [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat();
     let attributes = [attribute(1, to), attribute(4, index.to_ne_bytes()), attribute(5, gateway.octets())].concat();
     [&header[..], &route, &attributes].concat()
+}
+
+/// RTM_NEWNEXTHOP of a gateway, in place of what there is.
+fn replace_object(index: u32, id: u32, gateway: Ipv4Addr) -> Vec<u8> {
+    const LENGTH: u32 = 16 + 8 + 3 * 8;
+    // REQUEST, REPLACE, CREATE; NHA_ID, NHA_OIF, NHA_GATEWAY.
+    let header = [&LENGTH.to_ne_bytes()[..], &104_u16.to_ne_bytes(), &0x501_u16.to_ne_bytes(), &[0; 8]].concat();
+    let attribute = |kind: u16, value: [u8; 4]| [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat();
+    let attributes =
+        [attribute(1, id.to_ne_bytes()), attribute(5, index.to_ne_bytes()), attribute(6, gateway.octets())].concat();
+    [&header[..], &[2, 0, 4, 0, 0, 0, 0, 0], &attributes].concat()
 }
 
 /// A packet of 46 bytes to the route that is looked at.
