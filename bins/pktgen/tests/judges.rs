@@ -1,7 +1,5 @@
 //! What `pktgen tx` sends of all stacks, with tags and with the frames that end streams, as tshark reads it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::Command;
 
 /// Headers of a stream with what else it has, and how many checksums are in each of its frames.
