@@ -47,7 +47,7 @@ fn wrong_command_lines_end_with_2() {
         (&["l2", "soft:a", "soft:b", "--duraton", "5"], &["'--duraton'", "exists: '--duration'", "see fwd l2 --help"]),
         (&["l2", "soft:a", "soft:b", "--idle", "slep"], &["'slep'", "'sleep'", "see fwd l2 --help"]),
         (&["l3", "soft:a", "--route", "x"], &["'--route'", "'--routes'", "see fwd l3 --help"]),
-        (&["l2", "soft:a", "soft:b", "--duration"], &["--duration <SECONDS>", "see fwd l2 --help"]),
+        (&["l2", "soft:a", "soft:b", "--duration"], &["--duration <TIME>", "see fwd l2 --help"]),
         (&["l2", "soft:a", "soft:b", "--json", "--json"], &["--json", "see fwd l2 --help"]),
         (&["l2", "/tmp/a.sock", "soft:b"], &["/tmp/a.sock", "vfio-user:PATH"]),
         (&["l2", "soft:a?wire=gen?flows=3", "soft:b"], &["gen?flows=3", "gen, sink"]),
