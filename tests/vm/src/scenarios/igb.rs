@@ -152,6 +152,7 @@ fn pings(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
         "ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/dev/null 2>&1 & pinger=$!
          sleep 0.5; kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done
          {start}
+         for try in $(seq 60); do ip netns exec n0 ping -c 1 -W 1 10.9.0.2 >/dev/null && break; done
          {ping} || cat /tmp/said
          head -c 3000000 /dev/urandom >/tmp/data; sum=$(sha256sum </tmp/data)
          ip netns exec n1 timeout 120 socat -u TCP-LISTEN:7000 CREATE:/tmp/copy >/dev/null 2>&1 & server=$!
