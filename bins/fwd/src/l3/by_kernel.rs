@@ -40,7 +40,8 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     unheard.iter().for_each(|line| tracing::warn!("{line}"));
 
     let count = names.len();
-    let report = || KernelReport::of(&following.handle, &twins, count, &unheard);
+    let handle = following.handle.clone();
+    let report = || KernelReport::of(&handle, &twins, count, &unheard);
     let mut carriers = vec![false; count];
     let follow = |port: usize, link: LinkStatus| {
         following.check()?;
@@ -56,8 +57,9 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     run.on_link = Some(OnLink(Box::new(follow)));
     let members = workers.into_iter().map(|(lcore, worker)| (lcore, move || worker.run())).collect();
     let outcome = run.supervise(members, || report().lines())?;
-    let report = report();
+    // What a run reports while it goes on may be a second old, its last report is not.
     following.end();
+    let report = report();
     summary::print("l3", &outcome, &forward.run, &Tables { routes: None, kernel: Some(report) })?;
     outcome.result
 }
