@@ -113,9 +113,25 @@ impl Daemons {
     /// If `birdc` cannot be started.
     #[must_use]
     pub fn bfd_sessions(&self) -> usize {
-        let said = command(&["birdc", "-s", &self.path("control"), "show", "bfd", "sessions"]).output();
-        let said = said.expect("birdc starts").stdout;
-        String::from_utf8_lossy(&said).lines().filter(|line| line.split_whitespace().nth(2) == Some("Up")).count()
+        let said = self.bird_says("show bfd sessions");
+        said.lines().filter(|line| line.split_whitespace().nth(2) == Some("Up")).count()
+    }
+
+    /// Returns how many links between routers of a cost OSPF and OSPFv3 know, each from both its ends, if it is BIRD; else none.
+    ///
+    /// # Panics
+    ///
+    /// If `birdc` cannot be started.
+    #[must_use]
+    pub fn ospf_links(&self, cost: u32) -> usize {
+        let said = ["ospf1", "ospf2"].map(|name| self.bird_says(&format!("show ospf topology {name}"))).concat();
+        let cost = format!(" metric {cost}");
+        said.lines().filter(|line| line.trim_start().starts_with("router ") && line.ends_with(&cost)).count()
+    }
+
+    fn bird_says(&self, words: &str) -> String {
+        let said = command(&["birdc", "-s", &self.path("control"), words]).output();
+        String::from_utf8_lossy(&said.expect("birdc starts").stdout).into_owned()
     }
 
     /// Returns what they say of their sessions and routes now, for a person too.
@@ -129,6 +145,8 @@ impl Daemons {
                     "show protocols",
                     "show ospf neighbors ospf1",
                     "show ospf neighbors ospf2",
+                    "show ospf topology ospf1",
+                    "show ospf topology ospf2",
                     "show route all",
                 ],
             ),

@@ -2,7 +2,7 @@
 //! What they learn the ports do, and a link that goes moves it. Needs root; says why when it is skipped.
 
 use std::sync::{Mutex, PoisonError};
-use tests::{KernelRouter, Link, Namespace, Speaker, Suite, eventually, namespaces_possible, received};
+use tests::{Daemons, KernelRouter, Link, Namespace, Speaker, Suite, eventually, namespaces_possible, received};
 
 const LINKS: [Link; 3] = [
     Link {
@@ -24,13 +24,19 @@ const LINKS: [Link; 3] = [
         station: ["10.83.2.2", "2001:db8:12::2"],
     },
 ];
+/// The network of the first link.
+const LEFT: [&str; 2] = ["10.83.0.0/24", "2001:db8:10::/64"];
 /// The two links to the other router.
 const DOUBLE: [&Link; 2] = [&LINKS[1], &LINKS[2]];
+/// What OSPF takes each of them to cost.
+const COSTS: [u32; 2] = [10, 20];
 /// Addresses of the other router that are on no link: OSPF announces two, and BGP two.
 const BY_OSPF: [&str; 2] = ["203.0.113.1", "2001:db8:f0::1"];
 const BY_BGP: [&str; 2] = ["198.51.100.1", "2001:db8:f1::1"];
 /// Pings of which the host in the middle should forward next to nothing.
 const PINGS: u64 = 50;
+/// What a way back costs that no daemon announced. FRR takes the highest byte for a distance: all that it learns is nearer.
+const LAST_RESORT: usize = 254 << 24;
 
 #[test]
 fn frr_steers_the_ports() {
@@ -64,7 +70,7 @@ fn steered_by(suite: Suite, other: Suite) {
     // To the left nobody answers, but the network is announced, and so is the way back.
     let ours = Speaker {
         id: "10.83.0.1",
-        links: &[(LINKS[0].twin, 10), (one.twin, 10), (two.twin, 20)],
+        links: &[(LINKS[0].twin, 10), (one.twin, COSTS[0]), (two.twin, COSTS[1])],
         ospf: &[],
         systems: [64501, 64502],
         peers: &[one.station, two.station].concat(),
@@ -72,7 +78,7 @@ fn steered_by(suite: Suite, other: Suite) {
     };
     let theirs = Speaker {
         id: "10.83.0.9",
-        links: &[(one.wire, 10), (two.wire, 20)],
+        links: &[(one.wire, COSTS[0]), (two.wire, COSTS[1])],
         ospf: &BY_OSPF,
         systems: [64502, 64501],
         peers: &[one.router, two.router].concat(),
@@ -83,8 +89,10 @@ fn steered_by(suite: Suite, other: Suite) {
     // Without it all the rest would work as well, but later. On each link one for IPv4, one for OSPFv3 and one for BGP by IPv6.
     let bird = &daemons[usize::from(suite == Suite::Frr)];
     eventually("BFD is up for all", || bird.bfd_sessions() == 3 * DOUBLE.len());
+    // Both ends tell of each, to OSPF and OSPFv3.
+    eventually("OSPF knows of both links", || COSTS.iter().all(|cost| bird.ospf_links(*cost) == 4));
     network.forwards_without_the_host();
-    network.moves_with_the_links();
+    network.moves_with_the_links(bird);
     if suite == Suite::Frr {
         network.comes_back();
     }
@@ -147,9 +155,11 @@ impl Network {
         }
     }
 
-    /// One link goes, and what was learnt is reached by the other one; and back.
-    fn moves_with_the_links(&self) {
-        for (down, other) in [(DOUBLE[0], DOUBLE[1]), (DOUBLE[1], DOUBLE[0])] {
+    /// One link goes, and what was learnt is reached by the other one; and back, once both routers have told OSPF that it went: they tell
+    /// nothing anew for five seconds (`MinLSInterval`, RFC 2328 appendix B), and of a link that is back before then BIRD 2.0 makes no route.
+    fn moves_with_the_links(&self, bird: &Daemons) {
+        (0..DOUBLE.len()).for_each(|which| self.has_a_way_back(which));
+        for (which, (down, other)) in [(DOUBLE[0], DOUBLE[1]), (DOUBLE[1], DOUBLE[0])].into_iter().enumerate() {
             self.right.output(&["ip", "link", "set", down.wire, "down"]);
             for to in BY_OSPF.iter().chain(&BY_BGP) {
                 eventually(&format!("without {} {to} is reached by {}", down.wire, other.wire), || {
@@ -158,6 +168,7 @@ impl Network {
                     answered && received(&self.right, other.wire) - before >= PINGS
                 });
             }
+            eventually(&format!("OSPF knows no more of {}", down.wire), || bird.ospf_links(COSTS[which]) == 0);
             self.right.output(&["ip", "link", "set", down.wire, "up"]);
             // Linux takes the addresses of IPv6 away with the link.
             self.right.output(&[
@@ -169,6 +180,7 @@ impl Network {
                 down.wire,
                 "nodad",
             ]);
+            self.has_a_way_back(which);
             for to in BY_OSPF {
                 eventually(&format!("{to} is reached by the cheaper link"), || {
                     let before = received(&self.right, DOUBLE[0].wire);
@@ -176,6 +188,16 @@ impl Network {
                         && received(&self.right, DOUBLE[0].wire) - before >= PINGS
                 });
             }
+        }
+    }
+
+    /// Has answers find back by one of the two links for want of a better way. FRR 8.4 may keep a route by a link inactive for ever that came
+    /// back just now, and it is not the router on the right which is tested.
+    fn has_a_way_back(&self, which: usize) {
+        let metric = (LAST_RESORT + which).to_string();
+        for (network, gateway) in LEFT.iter().zip(DOUBLE[which].router) {
+            let words = ["ip", "route", "replace", network, "via", gateway, "dev", DOUBLE[which].wire];
+            self.right.output(&[&words[..], &["metric", &metric]].concat());
         }
     }
 
