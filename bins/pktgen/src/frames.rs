@@ -51,9 +51,10 @@ pub(crate) struct Frames {
 #[derive(Debug)]
 struct Group {
     streams: Vec<usize>,
-    load: Option<Load>,
-    /// What errors call the rate.
-    rate_of: String,
+    /// None for as fast as the port takes frames, one for all ports, or one for each that sends.
+    loads: Vec<Load>,
+    /// What errors call its own rate, if it has one.
+    rate_of: Option<String>,
     /// Bytes of a frame on average.
     mean: f64,
 }
@@ -67,7 +68,6 @@ pub(crate) struct Steerable {
     pub(crate) is_shared: bool,
     /// It is that of a capture's times.
     pub(crate) is_timed: bool,
-    pub(crate) load: Option<Load>,
     /// Bytes of a frame on average.
     pub(crate) mean: f64,
 }
@@ -121,7 +121,7 @@ impl Frames {
         }
         let groups = groups(args, &definitions, &sizes)?;
         for group in &groups {
-            group.rate(args.pace.line)?;
+            group.check(args.pace.line)?;
         }
         Ok(Self { definitions, capture, groups, smallest, largest, mean })
     }
@@ -203,22 +203,21 @@ impl Frames {
         let steerable = |group: &Group| {
             let own = |index: &usize| self.definitions.get(*index).is_some_and(|one| one.rate().is_some());
             let stream = if let [one] = group.streams[..] { names.get(one).cloned() } else { None };
-            let is_timed = self.capture.is_some() && group.load.is_none();
-            Steerable {
-                stream,
-                is_shared: !group.streams.iter().any(own),
-                is_timed,
-                load: group.load,
-                mean: group.mean,
-            }
+            let is_timed = self.capture.is_some() && group.loads.is_empty();
+            Steerable { stream, is_shared: !group.streams.iter().any(own), is_timed, mean: group.mean }
         };
         self.groups.iter().map(steerable).collect()
+    }
+
+    /// The rates of these at the begin, of the port that sends as the one of this number.
+    pub(crate) fn loads(&self, sender: usize) -> Vec<Option<Load>> {
+        self.groups.iter().map(|group| group.load(sender)).collect()
     }
 
     /// Whether some have a rate, of their own or all together.
     pub(crate) fn are_paced(&self) -> bool {
         let by_times = self.capture.as_ref().is_some_and(|capture| capture.per_second().is_some());
-        by_times || self.groups.iter().any(|group| group.load.is_some())
+        by_times || self.groups.iter().any(|group| !group.loads.is_empty())
     }
 
     /// The sizes, in words.
@@ -231,9 +230,9 @@ impl Frames {
         }
     }
 
-    /// Returns the rates on a line of so many bit/s, if it has a speed.
-    pub(crate) fn asked(&self, line: Option<u64>) -> Result<Asked, Failure> {
-        let rates = self.groups.iter().map(|group| group.rate_on(line)).collect::<Result<Vec<_>, _>>()?;
+    /// Returns the rates of the port that sends as the one of this number, on a line of so many bit/s if it has a speed.
+    pub(crate) fn asked(&self, sender: usize, line: Option<u64>) -> Result<Asked, Failure> {
+        let rates = self.groups.iter().map(|group| group.rate_on(sender, line)).collect::<Result<Vec<_>, _>>()?;
         let mut streams = vec![None; self.groups.iter().map(|group| group.streams.len()).sum()];
         let (mut all, mut bits) = (Some(0.0), 0.0);
         for (group, rate) in self.groups.iter().zip(&rates) {
@@ -341,17 +340,30 @@ impl Frames {
 }
 
 impl Group {
-    /// The rate, unless it depends on a line that is not known yet.
-    fn rate(&self, line: Option<u64>) -> Result<Option<Rate>, Failure> {
-        match self.load.map(|load| load.rate_of_mix(self.mean, line)) {
-            Some(Err(measure::Error::NoLine)) | None => Ok(None),
-            Some(rate) => rate.map(Some).map_err(|error| Failure::usage(format!("{}: {error}", self.rate_of))),
-        }
+    /// That of the port that sends as the one of this number.
+    fn load(&self, sender: usize) -> Option<Load> {
+        self.loads.get(sender).or(self.loads.first()).copied()
     }
 
-    fn rate_on(&self, line: Option<u64>) -> Result<Option<Rate>, Failure> {
-        let rate = self.load.map(|load| load.rate_of_mix(self.mean, line)).transpose();
-        rate.map_err(|error| Failure::usage(format!("{}: {error}", self.rate_of)))
+    /// Refuses rates that no line has; a share of one whose speed is not known yet may be right.
+    fn check(&self, line: Option<u64>) -> Result<(), Failure> {
+        for load in &self.loads {
+            match load.rate_of_mix(self.mean, line) {
+                Err(measure::Error::NoLine) | Ok(_) => {}
+                Err(error) => return Err(self.failure(*load, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn rate_on(&self, sender: usize, line: Option<u64>) -> Result<Option<Rate>, Failure> {
+        let rate = |load: Load| load.rate_of_mix(self.mean, line).map_err(|error| self.failure(load, &error));
+        self.load(sender).map(rate).transpose()
+    }
+
+    fn failure(&self, load: Load, error: &measure::Error) -> Failure {
+        let rate_of = self.rate_of.clone().unwrap_or_else(|| format!("--rate {load}"));
+        Failure::usage(format!("{rate_of}: {error}"))
     }
 }
 
@@ -376,18 +388,18 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
         };
         let rate_of = printable(&format!("--stream: rate {rate:?} of stream {}", definition.name()));
         let load = rate.parse().map_err(|error| Failure::usage(format!("{rate_of}: {error}")))?;
-        groups.push(Group { streams: vec![index], load: Some(load), rate_of, mean: *mean });
+        groups.push(Group { streams: vec![index], loads: vec![load], rate_of: Some(rate_of), mean: *mean });
     }
-    let load = args.pace.rate;
-    if let Some(load) = load.filter(|_| others.is_empty()) {
+    let loads = args.pace.rate.clone();
+    if !loads.is_empty() && others.is_empty() {
         return Err(Failure::usage(format!(
-            "--rate {load}: all streams of the file have rates of their own; leave it out"
+            "--rate {}: all streams of the file have rates of their own; leave it out",
+            args.pace.rates()
         )));
     }
     if !others.is_empty() {
         let mean = mean(others.iter().map(|index| sizes[*index]));
-        let rate_of = load.map_or(String::new(), |load| format!("--rate {load}"));
-        groups.push(Group { streams: others, load, rate_of, mean });
+        groups.push(Group { streams: others, loads, rate_of: None, mean });
     }
     Ok(groups)
 }

@@ -354,7 +354,7 @@ pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Tr
     let mut args = args.trial(size);
     let rate = next.traffic.rate();
     let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
-    args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
+    args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate))).into_iter().collect();
     args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
     args.around.learning_frames = next.phases.learning_frames;
     args.around.silence = Some(Duration::from_secs_f64(next.phases.drain));
@@ -363,7 +363,7 @@ pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Tr
         Traffic::Overload { rate, seconds, then, then_seconds } => {
             args.around.overload = Some(measure::Load::Frames(millionths(rate)));
             args.warm_up = Duration::from_secs_f64(seconds);
-            args.traffic.pace.rate = Some(measure::Load::Frames(millionths(then)));
+            args.traffic.pace.rate = vec![measure::Load::Frames(millionths(then))];
             args.duration = Some(Duration::from_secs_f64(then_seconds));
         }
         // Frames before a burst would lie in the buffer that it is to fill.

@@ -48,6 +48,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     }
     let frames = Frames::of(&args.traffic, &args.port_options)?;
     frames.check_expected(args.expect_rate)?;
+    args.traffic.pace.check(args.ports.len())?;
     args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
@@ -58,7 +59,8 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, &stop, &mut screen)?;
     wait_for_links(&opened, &stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
-    let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
+    let asked = lines.into_iter().enumerate().map(|(port, line)| frames.asked(port, line));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let mut clock = calibrated.clock()?;
 
     let senders = senders(args, &frames, (&mut opened, &pools), &asked, &clock, &stop)?;

@@ -168,7 +168,8 @@ fn perform_steered(
     wait_for_links(&opened, stop)?;
     let narrow = narrow::of_taps(&args.ports, frames.largest());
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
-    let asked = lines.iter().map(|line| frames.asked(*line)).collect::<Result<Vec<_>, _>>()?;
+    let asked = lines.iter().enumerate().map(|(port, line)| frames.asked(sender(args, port), *line));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let hosts = Hosts::ready(&args.hosting, &mut opened, &pools, stop)?;
     let mut clock = calibrated.clock()?;
     // The first call measures, which takes its time.
@@ -239,6 +240,7 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     if args.expect.expect_loss.is_some() && args.traffic.kind().is_none() {
         return Err(Failure::usage(format!("--expect-loss: {UNTAGGED}; use --tag short or full")));
     }
+    args.traffic.pace.check(sender(args, args.ports.len()))?;
     args.hosting.check(args.ports.len())?;
     if args.queues > 1 && args.traffic.pcap.is_some() {
         return Err(Failure::usage(
@@ -251,6 +253,11 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
 /// Whether a port sends.
 fn sends(args: &RunArgs, port: usize) -> bool {
     !args.one_way || port.is_multiple_of(2)
+}
+
+/// How many ports before this one send, or before its partner if it sends nothing.
+fn sender(args: &RunArgs, port: usize) -> usize {
+    if args.one_way { port / 2 } else { port }
 }
 
 /// What those who steer have to know.
@@ -270,6 +277,7 @@ fn facts(
         queues: args.queues.into(),
         streams: frames.names(),
         patterns: (0..opened.len()).map(patterns).collect(),
+        loads: (0..opened.len()).map(|port| frames.loads(sender(args, port))).collect(),
         steerable,
         lines,
         hz: clock.hz(),
@@ -389,9 +397,9 @@ fn first<T>(queues: &mut Vec<T>) -> Option<T> {
 fn paces_of_overload(args: &RunArgs, from: usize, macs: [[u8; 6]; 2], clock: &Clock) -> Result<Vec<Source>, Failure> {
     let Some(load) = args.around.overload else { return Ok(Vec::new()) };
     let mut traffic = args.traffic.clone();
-    traffic.pace.rate = Some(load);
+    traffic.pace.rate = vec![load];
     let frames = Frames::of(&traffic, &args.port_options)?;
-    frames.sources(&traffic, from, macs, &frames.asked(None)?, clock)
+    frames.sources(&traffic, from, macs, &frames.asked(0, None)?, clock)
 }
 
 /// The two ports of each direction, as `A > B`.

@@ -267,17 +267,18 @@ fn the_rate_is_kept_over_the_whole_run() {
 #[test]
 fn rates_stand_side_by_side() {
     let begun = Instant::now();
-    let options = ["--rate", "2k", "--duration", "500ms", "--catch-up", "1s", "--ends", "100", "--expect-rate"];
+    let options = ["--rate", "2k,1k", "--duration", "500ms", "--catch-up", "1s", "--ends", "100", "--expect-rate"];
     let sent = report(&[&["tx", "null:a", "null:b"], &options[..]].concat());
     let number = |field: &str| sent[field].as_f64().unwrap();
     let [seconds, offered] = ["duration_s", "offered_pps"].map(number);
-    assert_eq!((number("sent"), number("missed"), number("intended_pps")), (2000.0, 0.0, 4000.0), "{sent}");
+    assert_eq!((number("sent"), number("missed"), number("intended_pps")), (1500.0, 0.0, 3000.0), "{sent}");
     assert!(seconds >= 0.5 && seconds + 0.99 <= begun.elapsed().as_secs_f64(), "{sent}");
     // Either port has a time of its own.
-    assert!(offered <= 4000.0 && offered * seconds >= 1999.0, "{sent}");
+    assert!(offered <= 3000.0 && offered * seconds >= 1499.0, "{sent}");
     assert_eq!(sent["warnings"], serde_json::json!([]), "{sent}");
-    for stream in sent["streams"].as_array().unwrap() {
-        assert_eq!((&stream["intended_pps"], &stream["sent"]), (&Value::from(2000.0), &Value::from(1000)), "{sent}");
+    for (stream, pps) in sent["streams"].as_array().unwrap().iter().zip([2000.0, 1000.0]) {
+        let figures = ["intended_pps", "sent"].map(|field| stream[field].as_f64());
+        assert_eq!(figures, [pps, pps / 2.0].map(Some), "{sent}");
     }
 }
 
@@ -401,6 +402,7 @@ fn bad_input_is_one_line() {
         (&["tx", "eth0"], 2, "soft:NAME"),
         (&["tx", "soft:a", "--size", "59"], 2, "60 to 9216"),
         (&["tx", "soft:a", "--rate", "0"], 2, "--rate"),
+        (&["tx", "soft:a", "--rate", "1k,2k"], 2, "2 rates for 1 port that sends; give one for all"),
         (&["tx", "soft:a", "--count", "0"], 2, "--count"),
         (&["tx", "soft:a", "--ring-size", "100"], 2, "power of two"),
         (&["tx", "soft:a", "--ends", "1001"], 2, "--ends"),

@@ -172,6 +172,34 @@ fn what_is_due_is_sent_or_missed() {
     }
 }
 
+/// What one port sends follows from its own rate, and the other's, the other way too.
+#[test]
+fn each_port_that_sends_has_its_rate() {
+    let four = ["soft:a?wire=peer:b", "soft:b", "soft:c?wire=peer:d", "soft:d"];
+    for (ports, options, rates) in [
+        (&PAIR[..], &[][..], &["2k", "500"][..]),
+        (&PAIR, &["--queues", "2", "--flows", "8"], &["500", "2k"]),
+        (&four, &["--one-way"], &["2k", "500"]),
+        (&PAIR, &[], &["1k"]),
+    ] {
+        let limits = ["--duration", "500ms", "--catch-up", "1s", "--rate", &rates.join(",")];
+        let (report, _) = report(&[ports, options, &limits].concat(), 0);
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!(directions.len(), 2, "{report}");
+        for (direction, rate) in directions.iter().zip(rates.iter().cycle()) {
+            let pps: f64 = rate.replace('k', "000").parse().unwrap();
+            assert_eq!(direction["intended_pps"], pps, "{direction}");
+            let due = direction["sent"].as_f64().unwrap() + direction["missed"].as_f64().unwrap();
+            // Of each queue, a frame at the very end may fall on either side.
+            assert!((due - pps / 2.0).abs() <= 2.0, "{rate}: {direction}");
+        }
+    }
+    let page = ["--rate", "2k,500", "--count", "10", "--quiet", "--warm-up", "0s"];
+    let page = String::from_utf8(pktgen(&[&PAIR[..], &page].concat()).stdout).unwrap();
+    let line = page.lines().find(|line| line.starts_with("--rate 2000,500: ")).unwrap();
+    assert!(line.contains(" by the ports that send"), "{page}");
+}
+
 /// Nor does it keep others from one.
 #[test]
 fn without_a_way_there_is_no_measurement() {
@@ -473,6 +501,10 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "soft:c"], 2, "no partner"),
         (&["soft:a", "soft:b", "--rate", "0"], 2, "a rate of nothing"),
         (&["soft:a", "soft:b", "--rate", "x"], 2, "no rate"),
+        (&["soft:a", "soft:b", "--rate", "1k,2k,3k"], 2, "3 rates for 2 ports that send; give one for all"),
+        (&["soft:a", "soft:b", "--rate", "1k,2k", "--one-way"], 2, "2 rates for 1 port that sends"),
+        (&["soft:a", "soft:b", "--rate", "1k,"], 2, "no rate"),
+        (&["soft:a", "soft:b", "--rate", "1k,15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),
         (&["soft:a", "soft:b", "--rate", "15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "1M", "--line", "10"], 2, "above the line"),

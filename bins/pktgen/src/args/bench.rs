@@ -61,7 +61,7 @@ impl BenchArgs {
     pub(crate) fn trial(&self, size: u16, flows: u64, port_options: PortOptions) -> Result<RunArgs, String> {
         let sizes = Sizes::constant(size).map_err(|error| error.to_string())?;
         let mut traffic = TrafficArgs::constant(sizes, Load::Frames(1_000_000), self.line);
-        (traffic.pace.rate, traffic.flows) = (None, flows);
+        (traffic.pace.rate, traffic.flows) = (Vec::new(), flows);
         let duration = if self.quick { Duration::from_millis(100) } else { self.duration };
         Ok(RunArgs {
             ports: self.ports.clone(),

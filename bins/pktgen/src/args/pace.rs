@@ -7,12 +7,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// How fast frames are sent.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Pace {
     /// Rate of each port that sends: frames a second (1500, 1.5Mpps), bit/s with or without preamble and gap (5G:L1, 5G:L2), or a
-    /// share of the line (50%); without it as many as the port takes
-    #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<Load>,
+    /// share of the line (50%); without it as many as the port takes. Several (1k,2k) are those of the ports that send, in their order
+    #[arg(long, value_name = "RATE,RATE", value_delimiter = ',')]
+    pub(crate) rate: Vec<Load>,
 
     /// How frames are spread: even, bursts:N, poisson or poisson:SEED
     #[arg(long, value_name = "HOW", default_value = "even")]
@@ -29,11 +29,30 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { rate: None, pattern: Spread(Pattern::Even), catch_up: Duration::from_millis(1), line: None }
+        Self { rate: Vec::new(), pattern: Spread(Pattern::Even), catch_up: Duration::from_millis(1), line: None }
     }
 }
 
 impl Pace {
+    /// An error if the rates are neither one nor as many as ports send.
+    pub(crate) fn check(&self, senders: usize) -> Result<(), Failure> {
+        let rates = self.rate.len();
+        if rates > 1 && rates != senders {
+            let problem = format!("{rates} rates for {senders} ports that send");
+            let problem = if senders == 1 { problem.replace("ports that send", "port that sends") } else { problem };
+            return Err(Failure::usage(format!(
+                "--rate {}: {problem}; give one for all, or one for each",
+                self.rates()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The rates, as they are given.
+    pub(crate) fn rates(&self) -> String {
+        self.rate.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
     /// Returns the speed of the line of each port in bit/s, where one is known.
     pub(crate) fn lines(&self, addresses: &[Address], opened: &[Opened]) -> Result<Vec<Option<u64>>, Failure> {
         let line = |(opened, address): (&Opened, &Address)| {

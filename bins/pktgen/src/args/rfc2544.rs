@@ -317,7 +317,7 @@ impl Rfc2544Args {
     /// A trial of frames of a size at the highest rate, without end.
     pub(crate) fn trial(&self, size: &Size) -> RunArgs {
         let mut traffic = TrafficArgs::constant(size.sizes.clone(), Load::Frames(1_000_000), self.line);
-        (traffic.pace.rate, traffic.pace.catch_up) = (None, self.catch_up);
+        (traffic.pace.rate, traffic.pace.catch_up) = (Vec::new(), self.catch_up);
         traffic.flows = self.flows();
         traffic.dst_mac.clone_from(&self.dst_mac);
         traffic.dst_ip.clone_from(&self.dst_ip);

@@ -62,7 +62,7 @@ impl TrafficArgs {
     /// Frames of UDP of one size, at a rate.
     pub(crate) fn constant(size: Sizes, rate: Load, line: Option<u64>) -> Self {
         Self {
-            pace: Pace { rate: Some(rate), line, ..Pace::default() },
+            pace: Pace { rate: vec![rate], line, ..Pace::default() },
             size,
             stream: None,
             pcap: None,

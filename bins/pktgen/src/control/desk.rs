@@ -32,6 +32,8 @@ pub(crate) struct Facts {
     /// The lines of the ports in bit/s, and patterns of what can be set there.
     pub(crate) lines: Vec<Option<u64>>,
     pub(crate) patterns: Vec<Vec<Pattern>>,
+    /// The rates at the begin, likewise.
+    pub(crate) loads: Loads,
     /// Ticks a second, and how late a frame may be, in ticks.
     pub(crate) hz: u64,
     pub(crate) catch_up: u64,
@@ -42,7 +44,7 @@ pub(crate) struct Facts {
 }
 
 /// Rates by port and what can be set there.
-type Loads = Vec<Vec<Option<Load>>>;
+pub(crate) type Loads = Vec<Vec<Option<Load>>>;
 
 /// What is changed for workers, with the number of the order.
 type Change = Box<dyn FnOnce(u64, &mut Wanted)>;
@@ -78,12 +80,11 @@ pub(crate) enum Reply {
 
 impl Desk {
     pub(super) fn new(orders: Arc<Orders>, facts: Facts) -> Self {
-        let loads = vec![facts.steerable.iter().map(|one| one.load).collect(); facts.ports.len()];
         Self {
             orders,
+            loads: Mutex::new(facts.loads.clone()),
             facts,
             setting: Mutex::default(),
-            loads: Mutex::new(loads),
             looked: Mutex::default(),
             totals: Mutex::default(),
             closed: Mutex::default(),
@@ -375,7 +376,7 @@ mod tests {
     #[test]
     fn a_rate_that_was_given_is_gone_on_from_though_nobody_has_answered() {
         let load = "1000".parse().unwrap();
-        let steerable = Steerable { stream: None, is_shared: true, is_timed: false, load: Some(load), mean: 60.0 };
+        let steerable = Steerable { stream: None, is_shared: true, is_timed: false, mean: 60.0 };
         let facts = Facts {
             ports: ["a", "b"].map(str::to_owned).to_vec(),
             senders: vec![true, false],
@@ -384,6 +385,7 @@ mod tests {
             steerable: vec![steerable],
             lines: vec![None; 2],
             patterns: vec![vec![Pattern::Even]; 2],
+            loads: vec![vec![Some(load)]; 2],
             hz: 1_000_000_000,
             catch_up: 0,
             tagged: true,

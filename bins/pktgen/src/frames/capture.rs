@@ -38,7 +38,7 @@ impl Capture {
     pub(super) fn of(args: &TrafficArgs, path: &Path) -> Result<Self, Failure> {
         let name = printable(&path.display().to_string());
         let timing = match args.pcap_speed {
-            _ if args.pace.rate.is_some() => Timing::None,
+            _ if !args.pace.rate.is_empty() => Timing::None,
             Some(Speed::Max) => Timing::None,
             Some(Speed::Times(factor)) => Timing::Faster(factor),
             None => Timing::Original,

@@ -180,7 +180,7 @@ fn attempt(device: &mut Device, setup: &Setup, next: &Trial, second: u64) -> Opt
     let config = PortConfig::default();
     let (mut a, wire_a) = in_process::open("a", &config, &pool_a).unwrap();
     let (mut b, wire_b) = in_process::open("b", &config, &pool_b).unwrap();
-    let (asked, macs) = (frames.asked(None).unwrap(), [a.port.mac().0, b.port.mac().0]);
+    let (asked, macs) = (frames.asked(0, None).unwrap(), [a.port.mac().0, b.port.mac().0]);
     let sources = frames.sources(&args.traffic, 0, macs, &asked, &clock).unwrap();
     let mut lane = Lane::new(0, a.tx.remove(0), &sent_from, BURST, sources);
     lane.set_other_paces(paces_of_overload(&args, 0, macs, &clock).unwrap());

@@ -34,6 +34,7 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
         steerable: Vec::new(),
         lines: Vec::new(),
         patterns: Vec::new(),
+        loads: Vec::new(),
         hz: 1,
         catch_up: 0,
         tagged: true,

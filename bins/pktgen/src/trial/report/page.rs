@@ -36,18 +36,22 @@ pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warn
 /// What was asked for, and how exact times are.
 fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
     let args = setting.args;
-    let each_way = || match all.first().and_then(|figures| setting.asked[figures.from].all) {
-        Some(pps) => format!("{} each way", with_unit(pps, "pps")),
-        None => "and what else the ports take".to_owned(),
+    let asked: Option<Vec<String>> =
+        all.iter().map(|figures| setting.asked[figures.from].all.map(|pps| with_unit(pps, "pps"))).collect();
+    let each_way = || match asked.as_deref() {
+        Some([first, others @ ..]) if others.iter().all(|other| other == first) => format!("{first} each way"),
+        Some(rates) if !rates.is_empty() => format!("{} by the ports that send", rates.join(", ")),
+        _ => "and what else the ports take".to_owned(),
     };
-    let rate = match args.traffic.pace.rate {
+    let rates = args.traffic.pace.rates();
+    let rate = match &rates[..] {
         _ if setting.frames.are_paced_apart() => format!("streams at rates of their own: {}", each_way()),
-        Some(load) => format!("--rate {load}: {}", each_way()),
-        None if args.traffic.pcap.is_some() && setting.frames.are_paced() => {
+        rates if !rates.is_empty() => format!("--rate {rates}: {}", each_way()),
+        _ if args.traffic.pcap.is_some() && setting.frames.are_paced() => {
             format!("as captured, {} times as fast: {}", args.traffic.pcap_speed.map_or(1.0, Speed::factor), each_way())
         }
-        None if setting.frames.are_paced() => format!("at the rate of its stream: {}", each_way()),
-        None => "as fast as the ports take them".to_owned(),
+        _ if setting.frames.are_paced() => format!("at the rate of its stream: {}", each_way()),
+        _ => "as fast as the ports take them".to_owned(),
     };
     let tag = match args.traffic.kind() {
         Some(Kind::Full) => "full tag",
