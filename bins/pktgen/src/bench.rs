@@ -10,6 +10,7 @@ pub(crate) use catalogue::NAMES;
 
 use crate::args::BenchArgs;
 use crate::calibrate::target::Target;
+use crate::clock::ClockReport;
 use crate::trial::{self, report};
 use crate::{args::RunArgs, machine};
 use anyhow::{Context as _, anyhow};
@@ -155,6 +156,7 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
     let points: Vec<Measured> = wanted.map(|(_, point)| Measured::new(*point)).collect();
     let count = points.len();
     let mut results = Results::new(experiment, about, points, args.repetitions());
+    let mut clock = None;
     // A round after another, so that a machine which changes its speed changes it for all points.
     for _ in 0..args.repetitions() {
         for nth in 0..count {
@@ -174,7 +176,12 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
                 return Err(signalled());
             }
             match measured {
-                Ok((forwarded, latency)) => results.points[nth].add(forwarded, latency),
+                Ok((forwarded, latency, now)) => {
+                    results.points[nth].add(forwarded, latency);
+                    let worst = clock.map_or(now, |before: ClockReport| before.or_worse(now));
+                    results.about.insert("clock".to_owned(), worst.words().replace("clock: ", ""));
+                    clock = Some(worst);
+                }
                 // Huge pages that a host has not are no reason to leave the other points out.
                 Err(failure) => results.points[nth].failed = Some(failure.message()),
             }
@@ -226,8 +233,8 @@ fn run_args(args: &BenchArgs, experiment: &Experiment, point: u32) -> Result<Run
     args.trial(size, flows, options)
 }
 
-/// Frames a second that came through, and how long they took, in microseconds.
-fn trial_of(args: &RunArgs, stop: &mut Stop) -> Result<(f64, Option<f64>), Failure> {
+/// Frames a second that came through, how long they took, in microseconds, and by which clock.
+fn trial_of(args: &RunArgs, stop: &mut Stop) -> Result<(f64, Option<f64>, ClockReport), Failure> {
     let frames = trial::prepare(args)?;
     let mut outcome = trial::perform(args, frames, stop, &mut Screen::new(true, true))?;
     report::end(args, &mut outcome)?;
@@ -236,5 +243,5 @@ fn trial_of(args: &RunArgs, stop: &mut Stop) -> Result<(f64, Option<f64>), Failu
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let forwarded = figures.all.verdict.received as f64 / seconds;
     let latency = figures.all.from_ring.map(|times| times.scaled(outcome.clock.nanoseconds(1)).p50 / 1e3);
-    Ok((forwarded, latency))
+    Ok((forwarded, latency, ClockReport::of(&outcome.clock)))
 }

@@ -53,6 +53,11 @@ impl ClockReport {
         Self { hz: clock.hz(), error_ppm, error_ns, invariant: tsc::is_invariant() }
     }
 
+    /// Of two the one that is wrong by more.
+    pub(crate) fn or_worse(self, other: Self) -> Self {
+        if other.error_ppm > self.error_ppm { other } else { self }
+    }
+
     /// A line for people.
     pub(crate) fn words(&self) -> String {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

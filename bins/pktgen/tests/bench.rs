@@ -28,6 +28,11 @@ fn what_is_stored_is_shown_beside_the_documents() {
     let stored: Value = serde_json::from_str(&stored).unwrap();
     let points = stored["points"].as_array().unwrap();
     assert_eq!(points.iter().map(|point| point["point"].as_u64().unwrap()).collect::<Vec<_>>(), [64, 4096]);
+    // Where any trial came to its end.
+    if points.iter().any(|point| point["forwarded"][0].is_number()) {
+        let clock = stored["about"]["clock"].as_str().unwrap();
+        assert!(clock.contains(" ppm and ") && clock.contains(" ns against CLOCK_MONOTONIC"), "{clock}");
+    }
     assert!(!folder.path().join("numa.json").exists());
     assert_eq!(text(pktgen(&["bench", "rings", "numa", "--show", path]).stdout), shown);
     assert!(shown.contains("cannot run here: it needs a card on each of two NUMA nodes"), "{shown}");
