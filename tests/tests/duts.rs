@@ -424,6 +424,8 @@ fn a_fifo_is_found_by_the_latency() {
     let profile = short(format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up {CATCH_UP}"));
     let times = ["--trial-time", "2s", "--repetitions", "1", "--catch-up", CATCH_UP];
     let options = [&times[..], &["--tests", "latency", "--max", "1k"]].concat();
+    // 2 % are 2.6 of these frames, and a burst of four, which testpmd takes at once after a time without a core, may leave the FIFO short by
+    // three (see below). benches/pktgen/run, where nothing else runs, asks for 2 %.
     let is_near = |frames: f64| (frames - FIFO).abs() <= FIFO * 0.05;
     let mut tries: Vec<Option<f64>> = Vec::new();
     // A machine that stops testpmd makes frames wait for longer, or trials void, so it is measured again.
