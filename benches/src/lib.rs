@@ -9,7 +9,7 @@ mod route;
 mod virtio;
 
 pub use self::virtio::{BackEnd, MemoryVirtio, VirtioPort, VirtioRig};
-pub use measured::MeasureRig;
+pub use measured::{Arrival, ArrivalRig, MeasureRig};
 pub use rig::{FRAME, Rig, Work};
 pub use route::{RouteRig, Routing, Table};
 

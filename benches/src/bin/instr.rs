@@ -7,7 +7,7 @@
 //! SIZES is a burst, `32`, or how many packets are found where a burst has room for more, `3/32`; several, in turn, are `1,32,3/32`.
 //! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
-use benches::{MeasureRig, Rig, RouteRig, Routing, Table, VirtioRig, Work};
+use benches::{Arrival, ArrivalRig, MeasureRig, Rig, RouteRig, Routing, Table, VirtioRig, Work};
 use ethdev::Port;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,6 +53,12 @@ const WARM_UP: usize = 12_800;
 const MEASURE: &str = "measure";
 /// What it takes to verify the checksum of UDP of each frame of a burst, beyond receiving them.
 const MEASURE_VERIFIED: &str = "measure-verified";
+/// As [`MEASURE`] to receive, where frames are not in order, of one stream, by one queue.
+const APART: [(&str, Arrival); 3] = [
+    ("measure-streams", Arrival::Streams),
+    ("measure-queues", Arrival::Queues),
+    ("measure-reordered", Arrival::Reordered),
+];
 /// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.
 const ROUTE: &str = "l3";
 /// The same by a table of a thousand routes, which loads in no time.
@@ -153,6 +159,9 @@ fn table() -> Result<(), String> {
         counted.print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
     }
     counted.print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
+    for (name, _) in APART {
+        counted.print(name, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
+    }
     counted.print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     counted.print(ROUTE_LIVE_FULL, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     counted.print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
@@ -284,7 +293,10 @@ fn run(arguments: &[String]) -> Result<(), String> {
         ROUTE_LIVE => what.routed(&mut RouteRig::live(what.sizes.room, ring, Table::Small)),
         ROUTE_LIVE_FULL => what.routed(&mut RouteRig::live(what.sizes.room, ring, what.table(Table::Full))),
         ROUTE_VLAN => what.routed(&mut RouteRig::vlan(what.sizes.room, ring, Table::Small)),
-        _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
+        other => match APART.iter().find(|(name, _)| *name == other) {
+            Some((_, arrival)) => what.count(&mut ArrivalRig::new(*arrival, what.sizes.room, ring)),
+            None => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
+        },
     };
     let expected = turns * what.sizes.packets();
     if packets == expected { Ok(()) } else { Err(format!("{packets} packets of {expected}")) }
@@ -405,6 +417,18 @@ impl Subject for Verified {
     #[inline(always)]
     fn hardware_part(&mut self, work: Work, count: usize) -> usize {
         self.0.driver_part(work, count)
+    }
+}
+
+impl Subject for ArrivalRig {
+    #[inline(always)]
+    fn part(&mut self, _: Work, count: usize) -> usize {
+        self.receive::<true>(count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, _: Work, count: usize) -> usize {
+        self.receive::<false>(count)
     }
 }
 
