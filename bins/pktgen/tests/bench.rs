@@ -90,7 +90,9 @@ fn what_brings_its_own_ports_is_measured_or_says_why_not() {
         assert_eq!(measured.iter().map(|point| point["point"].as_u64().unwrap()).collect::<Vec<_>>(), points);
         for point in measured.iter().filter(|point| point["failed"].is_null()) {
             let figure = if name == "latency" { &point["latency"] } else { &point["forwarded"] };
-            assert!(figure[0].as_f64().unwrap() > 0.0, "{name}: {point}");
+            // In 100 ms of a busy machine another program's switch may forward nothing: tests/tests/ovs.rs judges what it does.
+            let least = if name == "ovs" { 0.0 } else { f64::MIN_POSITIVE };
+            assert!(figure[0].as_f64().unwrap() >= least, "{name}: {point}");
         }
         assert!(shown.contains("document: ") && shown.contains("measured once"), "{name}: {shown}");
     }
