@@ -158,6 +158,19 @@ impl KernelRouter {
     }
 }
 
+impl Drop for KernelRouter {
+    /// Says what Linux knew, if the test has failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for words in [["-4", "route"], ["-6", "route"], ["-d", "nexthop"], ["-s", "neighbour"]] {
+                let said = self.namespace.command(&[&["ip"], &words[..]].concat()).output();
+                let said = said.map(|said| [said.stdout, said.stderr].concat()).unwrap_or_default();
+                println!("{words:?}, when the test failed:\n{}", String::from_utf8_lossy(&said));
+            }
+        }
+    }
+}
+
 /// Frames that Linux has received by an interface.
 ///
 /// # Panics

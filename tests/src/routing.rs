@@ -129,6 +129,18 @@ impl Daemons {
         said.lines().filter(|line| line.trim_start().starts_with("router ") && line.ends_with(&cost)).count()
     }
 
+    /// Returns whether zebra has a route to an address, if it is FRR; else false.
+    ///
+    /// # Panics
+    ///
+    /// If `vtysh` cannot be started.
+    #[must_use]
+    pub fn has_route(&self, to: &str) -> bool {
+        let words = format!("show {} route {to}", ["ip", "ipv6"][family(to)]);
+        let said = command(&["vtysh", "--vty_socket", &self.path(""), "-c", &words]).output();
+        String::from_utf8_lossy(&said.expect("vtysh starts").stdout).contains("Known via")
+    }
+
     fn bird_says(&self, words: &str) -> String {
         let said = command(&["birdc", "-s", &self.path("control"), words]).output();
         String::from_utf8_lossy(&said.expect("birdc starts").stdout).into_owned()
