@@ -71,8 +71,9 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
         Self { outputs, ports, received: Batch::with_capacity(BURST), cache: pool.cache(), dropped: 0, steer }
     }
 
-    /// Creates a switch for each pair of queues that all `ports` have, and takes the queues out of `ports`. `steer` is
-    /// called with the number of the pair.
+    /// Creates a switch for each pair of queues that all `ports` have, and takes these queues out of `ports`. `steer` is
+    /// called with the number of the pair. Open ports with as many transmit as receive queues: what RSS gives to a
+    /// receive queue that is left in `ports` is lost unless somebody else polls it.
     #[must_use]
     pub fn of<P: Port<Rx = R, Tx = T>>(
         ports: &mut [Opened<P>],

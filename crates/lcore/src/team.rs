@@ -27,7 +27,8 @@ pub struct Team<T> {
 impl<F: Function + Send + 'static> Team<F> {
     /// Runs each function in a [`Loop`] of its own. As long as there are enough lcores, each loop has one of its own,
     /// beginning with the last; further loops run on any. The loops yield when nothing moves, so that others may share
-    /// the lcores. Joining the team returns the functions.
+    /// the lcores. A function that panics requests a stop, so that the others do not run on without it. Joining the team
+    /// returns the functions.
     ///
     /// ```
     /// use lcore::{Clock, Stop, Team};
@@ -49,7 +50,12 @@ impl<F: Function + Send + 'static> Team<F> {
             let one = Loop::new(stop).yield_after(Some(IDLE_ROUNDS));
             (lcores.pop().map(|lcore| lcore.number), move || one.run(function))
         });
-        Self::start(members.collect(), stop)
+        let all = stop.clone();
+        Self::start_with(members.collect(), stop, move || {
+            if std::thread::panicking() {
+                all.request();
+            }
+        })
     }
 
     /// Runs the functions like [`Self::run`], requests a stop after `time`, and waits for them to end. Returns the
@@ -215,6 +221,21 @@ mod tests {
         stop.request();
         let error = team.join().unwrap_err();
         assert!(matches!(&error, Error::Panicked { name } if *name == format!("lcore-{last}")), "{error}");
+    }
+
+    #[test]
+    fn functions_do_not_run_on_without_one_that_panicked() {
+        let stop = Stop::new().unwrap();
+        let functions = [true, false].map(|panics| {
+            move |_: &mut Clock| {
+                assert!(!panics, "as the test wants");
+                false
+            }
+        });
+        let team = Team::run(functions, &stop).unwrap();
+        assert!(stop.wait(Duration::from_secs(60)), "the others have been stopped");
+        let error = team.join().err().unwrap();
+        assert!(matches!(error, Error::Panicked { .. }), "{error}");
     }
 
     #[test]
