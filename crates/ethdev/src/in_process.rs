@@ -4,10 +4,11 @@
 //! It is for tests, examples and simulations. It is also a plain implementation of the port traits in safe code, which
 //! can serve as a model for a port of your own. See the [crate documentation](crate) for a program that uses it.
 
+use crate::rss::{hash_frame, hash_if_chosen};
 use crate::{
-    Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Opened, Port, PortConfig, PortError, Reta,
-    Rss, RssCapabilities, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TxCounters, TxQueue, Unsupported,
-    hash_frame,
+    Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Opened, PacketType, Port, PortConfig,
+    PortError, Reta, Rss, RssCapabilities, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TxCounters,
+    TxQueue, Unsupported,
 };
 use crossbeam_queue::ArrayQueue;
 use device::{EventFd, Interrupts};
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use wire::Flow;
 
 /// Opens a port named `name`. Returns it with its wire, which may be moved to another thread. Injected frames take
 /// their buffers from `pool`. The link is up as long as the wire exists.
@@ -314,15 +316,14 @@ impl RxQueue for InProcessRx {
         batch.get_mut(before..).unwrap_or_default()
     }
 
-    /// The hash is that of [`hash_frame`], over a frame's first buffer.
+    /// The hash is that of [`crate::hash_frame`], over a frame's first buffer, of which the packet type is, too. Options and
+    /// SCTP are not looked for.
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
         let packets = self.recv(cache, batch);
         let rss = self.shared.settings().rss.clone();
         let mut room = infos.room(packets.len()).iter_mut();
         for frame in mempool::frames(packets) {
-            let hash = frame.first().map_or(0, |first| hash_frame(&rss, first.data()));
-            let info = frame.first().map(RxInfo::of).unwrap_or_default();
-            let info = if hash == 0 { info } else { info.with_hash(hash) };
+            let info = frame.first().map_or_else(RxInfo::default, |first| info(&rss, first));
             frame.iter().zip(&mut room).for_each(|(_, place)| *place = info);
         }
         infos.filled(packets.len());
@@ -349,6 +350,11 @@ impl RxQueue for InProcessRx {
     fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         self.shared.rx[self.index].event.as_ref().map(|event| event.as_fd())
     }
+}
+
+fn info(rss: &Rss, first: &Packet) -> RxInfo {
+    let info = RxInfo::of(first).with_packet_type(Flow::of(first.data()).map(PacketType::of).unwrap_or_default());
+    hash_if_chosen(rss, first.data()).map_or(info, |hash| info.with_hash(hash))
 }
 
 /// A transmit queue of a port in process.

@@ -255,7 +255,8 @@ pub fn hash_frame(rss: &Rss, frame: &[u8]) -> u32 {
     hash_if_chosen(rss, frame).unwrap_or(0)
 }
 
-fn hash_if_chosen(rss: &Rss, frame: &[u8]) -> Option<u32> {
+/// Returns that of [`hash_frame`]; `None` where that is 0 as nothing was hashed.
+pub(crate) fn hash_if_chosen(rss: &Rss, frame: &[u8]) -> Option<u32> {
     let Flow { protocol, source, destination, ports } = Flow::of(frame)?;
     let [tcp, udp, other] = match source {
         IpAddr::V4(_) => [HashTypes::TCP_IPV4, HashTypes::UDP_IPV4, HashTypes::IPV4],

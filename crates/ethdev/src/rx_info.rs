@@ -157,6 +157,20 @@ pub struct PacketType {
     pub sctp: bool,
 }
 
+impl PacketType {
+    /// Returns the type as far as a flow tells it: options and SCTP are not known.
+    pub(crate) fn of(flow: wire::Flow) -> Self {
+        let has_ports_of = |protocol| flow.protocol == protocol && flow.ports.is_some();
+        Self {
+            ipv4: flow.source.is_ipv4(),
+            ipv6: flow.source.is_ipv6(),
+            tcp: has_ports_of(wire::protocol::TCP),
+            udp: has_ports_of(wire::protocol::UDP),
+            ..Self::default()
+        }
+    }
+}
+
 /// What a device reports about a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumVerdict {

@@ -3,8 +3,8 @@
 
 use ethdev::in_process::{self, InProcess, Wire};
 use ethdev::{
-    Events, HashTypes, Interrupts, MacAddress, NoInterrupts, Opened, Port as _, PortConfig, PortError as _, Reta, Rss,
-    RxQueue as _, TxQueue as _, wait_any,
+    Events, HashTypes, Interrupts, MacAddress, NoInterrupts, Opened, PacketType, Port as _, PortConfig, PortError as _,
+    Reta, Rss, RxInfos, RxQueue as _, TxQueue as _, wait_any,
 };
 use mempool::{Batch, Checksum, Pool, PoolConfig};
 use std::time::Duration;
@@ -189,6 +189,37 @@ fn flows_go_where_hash_and_table_say() {
     let rss = Rss { hash: HashTypes::NONE, ..Rss::default() };
     let (mut opened, mut wire) = open(&PortConfig { rss, ..config }, &pool);
     assert_eq!(received(&mut opened, &mut wire), [256, 0, 0, 0]);
+}
+
+#[test]
+fn what_is_known_of_a_frame_comes_with_it() {
+    let pool = pool();
+    let (mut opened, mut wire) = open(&PortConfig::default(), &pool);
+    let (udp, mut tcp, mut fragment, mut ipv6) = (flow(7), flow(7), flow(7), frame(BROADCAST, 0, 60));
+    tcp[23] = 6;
+    fragment[20] = 0x20;
+    ipv6[12..14].copy_from_slice(&[0x86, 0xdd]);
+    // 6 bytes of ICMPv6.
+    ipv6[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 6, 58, 64]);
+    let frames = [frame(BROADCAST, 0, 60), udp, tcp, fragment, ipv6];
+    assert!(frames.iter().all(|frame| wire.inject(frame)));
+    let (mut cache, mut batch, mut infos) = (pool.cache(), Batch::with_capacity(8), RxInfos::with_capacity(8));
+    assert_eq!(opened.rx[0].recv_with(&mut cache, &mut batch, &mut infos).len(), 5);
+    let none = PacketType::default();
+    let types = infos.iter().map(|info| info.packet_type());
+    let ipv4 = PacketType { ipv4: true, ..none };
+    assert_eq!(
+        types.collect::<Vec<_>>(),
+        [
+            none,
+            PacketType { udp: true, ..ipv4 },
+            PacketType { tcp: true, ..ipv4 },
+            ipv4,
+            PacketType { ipv6: true, ..none }
+        ]
+    );
+    let hashes: Vec<Option<u32>> = infos.iter().map(|info| info.hash()).collect();
+    assert!(hashes[0].is_none() && hashes[1..].iter().all(Option::is_some), "{hashes:?}");
 }
 
 #[test]
