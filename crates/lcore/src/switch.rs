@@ -26,7 +26,8 @@ impl<F: FnMut(usize, &mut Packet) -> Option<usize>> Steer for F {
 /// goes, and sends.
 ///
 /// Packets that a port has no room for wait for the next round; if more than a burst (32) of them are left, all of
-/// these are dropped. A complete program, which sends everything to the other of two ports:
+/// these are dropped, and so is what is left when the loop ends. A complete program, which sends everything to the other
+/// of two ports:
 ///
 /// ```
 /// use ethdev::{PortConfig, in_process};
@@ -126,6 +127,16 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Function for Switch<R, T, S> {
 
     fn publish(&mut self) {
         self.steer.publish();
+    }
+
+    /// Sends what waits, and drops what ports have no room for: then each packet received is sent or dropped.
+    fn finish(&mut self) {
+        let Self { ports, outputs, cache, dropped, .. } = self;
+        for ((_, tx), output) in ports.iter_mut().zip(outputs) {
+            tx.send(cache, output);
+            *dropped += output.len() as u64;
+            cache.free_batch(output);
+        }
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
