@@ -227,7 +227,7 @@ impl Store for Heap {
     type Block = Extent;
 
     const GRAIN: usize = UNIT;
-    const MOST: usize = (Self::MOST_WORDS - Self::RESERVE as usize) * UNIT;
+    const MOST: usize = (Self::MOST_WORDS - Self::RESERVE as usize).saturating_mul(UNIT);
 
     fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
         let reserve = Self::RESERVE as usize;
