@@ -1,0 +1,245 @@
+//! Figures of cables of software NICs whose truth is known.
+
+use crate::known::{folder_of, profile, simulated};
+use crate::runs::{
+    Alone, DEVICE, SHORT, alone, assert_reason, logged, logged_alone, notes, pktgen, report_of, run_of, value,
+};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use trial::simulate::Truth;
+use trial::{AnyTest, Setup};
+
+#[test]
+fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
+    are_not_beyond_those_of_the_cable(&alone());
+}
+
+/// Its cores have three times as much to do as they can, while no other test measures.
+#[test]
+fn no_figure_is_wrong_on_a_busy_machine() {
+    let alone = alone();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(|| are_not_beyond_those_of_the_cable(&alone));
+        is_over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|failure| std::panic::resume_unwind(failure));
+    });
+}
+
+/// Measures the device. What holds of it holds on any machine: one that is too slow makes trials void, and the report says so.
+fn are_not_beyond_those_of_the_cable(alone: &Alone) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = [
+        "--one-way",
+        "--sizes",
+        "128",
+        "--max",
+        "3k",
+        "--min",
+        "1.5k",
+        "--width",
+        "1",
+        "--json",
+        "--tests",
+        "throughput,latency,back-to-back,recovery",
+    ];
+    let path = folder.path().to_str().unwrap();
+    let (output, said) = logged_alone(alone, "info", DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success() || said.contains("no trial counted"), "{said}");
+    let run = run_of(&output);
+    // Whatever this machine did meanwhile: what trials lost the cable had no room for, and what it had no room for they lost, but for
+    // the 64 frames that open the traffic of each, probes, and what came too late.
+    let [lost, late, trials] = lost_in_trials(path);
+    let [overflowed, unreceived] = ["overflowed", "unreceived"].map(|what| of_cable(&said, "a", what));
+    println!("{lost} lost in {trials} trials, {late} of them late; the cable had no room for {overflowed}");
+    assert!(lost <= overflowed + unreceived + late + 64, "{lost} lost: {said}");
+    assert!(overflowed <= lost + trials * (64 + 64), "{lost} lost: {said}");
+    // The buffer takes 64 frames more than pass in the time of a trial: so much more than 2,000 a second are sent without loss.
+    let most = 2_000.0 + 64.0 / 0.4;
+    // What is above the lower bound may be lost for a machine that stops, and makes trials void; what is below the upper one is not.
+    match bounds(path) {
+        Some((lower, upper)) => {
+            println!("throughput {lower} to {upper:?}, and {most} is true");
+            assert!(lower <= most * 1.01, "{run:#}");
+            assert!(upper.is_none_or(|upper| upper >= most * 0.99), "{run:#}");
+        }
+        None => assert_reason(&run, path, "throughput"),
+    }
+    if let Some(delay) = value(&run, "typical latency") {
+        // While the receiver or the cable has no core frames wait: the row says for how long. Above 2,000 a second they wait in the buffer, too.
+        let away = away(path);
+        println!("a delay of {delay} us, and 2,000 is true; the receiver was away for up to {away} us");
+        assert!(delay >= 2_000.0, "the delay is 2 ms at least: {run:#}");
+        let most = 2_000.0 + 64.0 / 2_000.0 * 1e6 + away + 500.0;
+        assert!(delay <= most, "the delay is 2 ms, a buffer, and what the row says: {run:#}");
+        assert!(notes(&run).contains("too long by at most"), "{run:#}");
+    }
+    // At half of the throughput nothing waits but for a stop of the machine.
+    let rows = run["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["test"].as_str().unwrap().starts_with("typical latency"));
+    if let Some(delay) = rows.filter_map(|row| row["value"].as_f64()).nth(1) {
+        let away = away_of(path, 1);
+        println!(
+            "a delay of {delay} us at half the rate, and 2,000 is true; the receiver was away for up to {away} us"
+        );
+        // What a software NIC adds itself, and the clock's error, which is far less.
+        assert!((1_999.9..=2_000.0 + 500.0 + away).contains(&delay), "{run:#}");
+    }
+    // In the time of a burst at 3,000 a second 2 of 3 pass: its longest is 3 times the buffer, but for what is under way.
+    if let Some(burst) = value(&run, "back-to-back") {
+        println!("a burst of {burst}, and 192 is true");
+        assert!((186.0..=198.0).contains(&burst), "{run:#}");
+    }
+    // At half of the overload nothing more is lost, once the buffer has room.
+    if let Some(seconds) = value(&run, "recovery") {
+        println!("recovery {seconds} s");
+        assert!((0.0..=0.04).contains(&seconds), "{run:#}");
+    }
+    // A report of the folder is the same, in any form.
+    let again = pktgen(&["report", path, "--json"]);
+    assert_eq!(run_of(&again), run);
+    let csv = String::from_utf8(pktgen(&["report", path, path, "--csv"]).stdout).unwrap();
+    let departures = run["departures"].as_array().unwrap().len();
+    assert_eq!(csv.lines().count(), 1 + 2 * (run["rows"].as_array().unwrap().len() + departures), "{csv}");
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("forwarded at maximum load") && page.contains("departs from RFC 2544"), "{page}");
+}
+
+/// What the cable from a port says at its end that it did, of this kind.
+fn of_cable(log: &str, from: &str, what: &str) -> u64 {
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!("cable {from} > "))).collect();
+    let words = lines.iter().flat_map(|line| line.split_whitespace());
+    let counts: Vec<u64> = words.filter_map(|word| word.strip_prefix(what)?.strip_prefix('=')?.parse().ok()).collect();
+    assert!(!counts.is_empty(), "{what} of {from}: {log}");
+    counts.iter().sum()
+}
+
+/// Frames that trials lost, void ones too, those of them that came later, and the number of trials.
+fn lost_in_trials(path: &str) -> [u64; 3] {
+    let (lines, mut counts) = (std::fs::read_to_string(Path::new(path).join("trials.jsonl")).unwrap(), [0; 3]);
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let outcome = &line["trial"]["outcome"];
+        let count = |name: &str| outcome[name].as_u64().unwrap_or(0);
+        let lost = count("sent").saturating_sub(count("received"));
+        let of_trial = [lost, count("from_earlier"), u64::from(outcome.is_object())];
+        counts.iter_mut().zip(of_trial).for_each(|(all, one)| *all += one);
+    }
+    counts
+}
+
+/// The bounds of the throughput without loss: the lower one, if there is one, and the upper one.
+fn bounds(path: &str) -> Option<(f64, Option<f64>)> {
+    let report = report_of(path);
+    let AnyTest::Throughput(test) =
+        &report.parts().iter().find(|part| matches!(part.test, AnyTest::Throughput(_)))?.test
+    else {
+        return None;
+    };
+    let result = test.results()[0];
+    Some((result.lower.or(result.upper.map(|_| 0.0))?, result.upper))
+}
+
+/// The longest time, in microseconds, for which the receiver was away in a trial of latency.
+fn away(path: &str) -> f64 {
+    away_of(path, 0)
+}
+
+/// The same, of the rates in turn.
+fn away_of(path: &str, rate: usize) -> f64 {
+    let report = report_of(path);
+    let latency = report.parts().iter().find_map(|part| match &part.test {
+        AnyTest::Latency(test) => test.results().get(rate).cloned(),
+        _ => None,
+    });
+    latency.unwrap().away.unwrap() * 1e6
+}
+
+#[test]
+fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
+    // What b sends is lost, and nothing of what a sends: the worse way counts.
+    let ports = "soft:a?wire=peer:b,soft:b?wire=peer:a&loss=10%&seed=3";
+    let options = ["--sizes", "64", "--tests", "loss", "--max", "20k", "--json"];
+    let options = [&options[..], &["--trial-time", "200ms", "--repetitions", "1", "--catch-up", "10ms"]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let (output, said) = logged("info", ports, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    // However many frames a trial has, one in ten is lost by chance: of 10,000 in all, by what the cable says.
+    let [frames, lost] = ["frames", "lost"].map(|what| of_cable(&said, "b", what));
+    assert!(frames < 5_000 || (lost * 100).abs_diff(frames * 10) < frames * 3, "{said}");
+    match value(&run, "loss at 20,000 pps") {
+        // Of 4,000 frames five deviations are 2.4 %.
+        Some(loss) => assert!((7.0..=12.5).contains(&loss), "{run:#}"),
+        None => assert_reason(&run, path, "loss"),
+    }
+}
+
+#[test]
+fn what_a_device_holds_for_long_is_waited_for_or_told() {
+    // Longer than the trial and the silence of the profile; and a buffer that frames still come from after a wait of 2 s.
+    let (holding, full) = ("soft:a?wire=peer:b&delay=600ms,soft:b", "soft:a?wire=peer:b&rate=200&buffer=700,soft:b");
+    for (ports, max) in [(holding, "500"), (full, "250")] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", max, "--json"];
+        // No trial is repeated for a machine that is late.
+        let times = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "1s"];
+        let path = folder.path().to_str().unwrap();
+        let (output, said) = logged("warn", ports, ["--out", path], &[&options[..], &times].concat());
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        if let Some(loss) = value(&run, &format!("loss at {max} pps")) {
+            assert!(loss < 10.0, "{run:#}");
+        }
+        // At the highest load the second keeps 700 frames, of which two seconds let 400 pass. Where it was stopped for so long at the
+        // end of its wait, it has received them all.
+        let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+        let outcome = |line: &str| Some(serde_json::from_str::<Value>(line).ok()?["trial"]["outcome"].clone());
+        let first = lines.lines().filter_map(outcome).find(Value::is_object).unwrap();
+        let kept = 200.0 * first["seconds"].as_f64().unwrap() + 700.0;
+        let has_all = first["received"].as_f64().unwrap() >= kept - 10.0;
+        assert_eq!(notes(&run).contains("came after the drain"), ports == full && !has_all, "{run:#}");
+    }
+}
+
+#[test]
+fn recovery_takes_as_long_as_the_cable_takes() {
+    // What it forwards is known by trials of a simulated device, so that an overload comes at once.
+    let mut profile = profile(1.2, 3);
+    profile.name += ", catching up 50ms";
+    let goals = profile.throughput.goals.clone();
+    let truth = Truth { capacity: 2_000.0, generator: 2e4, ..Truth::default() };
+    let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals, low: 1_000.0, high: 4_000.0 }];
+    let known = simulated(&profile, truth, setups);
+    // It overflows at each 11th frame of the overload, the last time 5 ms before its end at most, and loses all for 800 ms then.
+    let ports = "soft:a?wire=peer:b&rate=2k&buffer=128&recovery=800ms&after=100,soft:b";
+    let options =
+        ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "4k", "--json"];
+    let options = [&options[..], &["--tests", "recovery", "--catch-up", "50ms"]].concat();
+    let folder = folder_of(&known);
+    let path = folder.path().to_str().unwrap();
+    let (output, said) = logged("info", ports, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    assert!(of_cable(&said, "a", "recovering") > 0, "{said}");
+    let Some(seconds) = value(&run, "recovery") else { return assert_reason(&run, path, "recovery") };
+    // A machine that stops the cable while it recovers makes one of them other than it is.
+    let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    let report = trial::Report::read(&lines).unwrap();
+    let AnyTest::Recovery(test) = &report.parts().last().unwrap().test else { panic!("{run:#}") };
+    let median = test.result().unwrap().seconds.unwrap().median;
+    println!("recovery {median} s, on average {seconds} s");
+    assert!((median - 0.8).abs() <= 0.08, "{run:#}");
+}

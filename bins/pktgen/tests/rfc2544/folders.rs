@@ -1,0 +1,196 @@
+//! Folders of results: whose they are, what ends a run, and how one goes on.
+
+use crate::common::on_small_disk;
+use crate::known::{folder_of, profile, simulated};
+use crate::runs::{DEVICE, SHORT, beside, pktgen, report_of, rfc2544, unlocked};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use trial::simulate::Truth;
+use trial::{Method as _, Setup};
+
+#[test]
+fn a_folder_is_of_one_run_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
+    let options = [&options[..], &SHORT].concat();
+    let lines = folder.path().join("trials.jsonl");
+    // As one that is at work holds it, and as a full disk has left it.
+    std::fs::write(&lines, r#"{"run":{"version":2,"#).unwrap();
+    let file = std::fs::File::open(&lines).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for option in ["--out", "--resume"] {
+        let (output, said) = rfc2544(DEVICE, [option, path], &options);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":2,"#);
+    }
+    drop(file);
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":2,"profile":"#));
+    assert!(pktgen(&["report", path]).status.success());
+}
+
+#[test]
+fn a_run_that_was_cut_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
+    let options = [&options[..], &SHORT].concat();
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    let lines = folder.path().join("trials.jsonl");
+    let whole = std::fs::read_to_string(&lines).unwrap();
+    let kept: Vec<&str> = whole.lines().collect();
+    // The last trial was being written.
+    std::fs::write(&lines, &whole.as_bytes()[..whole.len() - 20]).unwrap();
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("not written to its end"), "{page}");
+    // There are results, and they are of another run than this.
+    for (option, extra, words) in [
+        ("--out", &[][..], "has results; go on with --resume"),
+        ("--resume", &["--flows", "2"], "asked for otherwise"),
+        ("--resume", &["--width", "1"], "times or repetitions differ"),
+        ("--resume", &["--min", "500"], "bounds: lowest rate none given"),
+        ("--resume", &["--line", "10M"], "line: none given"),
+        ("--resume", &["--dst-mac", "02:00:00:00:00:09"], "addresses: MAC of the ports"),
+        ("--resume", &["--ring-size", "64"], "port options: batch 32, rings of 512"),
+    ] {
+        let (output, said) = rfc2544(DEVICE, [option, path], &[&options[..], extra].concat());
+        assert!(!output.status.success() && said.contains(words) && said.lines().count() == 1, "{said}");
+    }
+    let (output, said) = rfc2544(&DEVICE.replace("2ms", "9ms"), ["--resume", path], &options);
+    assert!(output.status.code() == Some(2) && said.contains("its ports: ") && said.contains("9ms"), "{said}");
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    let after = std::fs::read_to_string(&lines).unwrap();
+    let again: Vec<&str> = after.lines().collect();
+    assert_eq!(again[..kept.len() - 1], kept[..kept.len() - 1], "what was measured is kept");
+    assert!(again.len() >= kept.len() && !String::from_utf8(output.stdout).unwrap().contains("not finished"));
+    // Once more there is nothing to do, and nothing is written.
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), after);
+    // Bytes that are no UTF-8, in what the run was measured with and in a line that was cut, put nothing out of its place.
+    let mut bytes = after.clone().into_bytes();
+    let begun = after.find("\"begun\":\"").unwrap() + 9;
+    bytes[begun..begun + 3].fill(0xff);
+    let complete = bytes.len();
+    bytes.extend([0xff; 40]);
+    std::fs::write(&lines, &bytes).unwrap();
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read(&lines).unwrap(), bytes[..complete]);
+    for (from, to, words) in [("\"version\":2", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
+        std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
+        let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+    }
+}
+
+/// A run of two sizes of which the first was cut is finished first, in whatever order they are asked for then.
+#[test]
+fn what_was_cut_is_finished_before_anything_else_begins() {
+    let profile = profile(0.4, 1);
+    let loss =
+        simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9 }, Setup::FrameLoss { highest: 1e3 }]);
+    let cut = format!("{}\n", loss.trim_end().rsplit_once('\n').unwrap().0);
+    let options = ["--one-way", "--trial-time", "400ms", "--repetitions", "1", "--max", "1k"];
+    for (sizes, tests, words) in [
+        ("128", "loss", "a test of 64 bytes is not finished; ask for that size, too"),
+        ("64,128", "latency", "another test of 64 bytes is not finished"),
+    ] {
+        let folder = folder_of(&cut);
+        let path = folder.path().to_str().unwrap();
+        let arguments = [&options[..], &["--sizes", sizes, "--tests", tests]].concat();
+        let (output, said) = rfc2544("soft:a?wire=peer:b,soft:b", ["--resume", path], &arguments);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap(), cut);
+    }
+    let folder = folder_of(&cut);
+    let path = folder.path().to_str().unwrap();
+    let arguments = [&options[..], &["--sizes", "128,64", "--tests", "loss"]].concat();
+    let (output, said) = rfc2544("soft:a?wire=peer:b,soft:b", ["--resume", path], &arguments);
+    assert!(output.status.success(), "{said}");
+    let report = report_of(path);
+    assert!(report.parts().iter().all(|part| part.test.next().is_none()), "{report}");
+    assert!(report.parts().iter().any(|part| part.size == 128), "{report}");
+}
+
+/// What ends a run, or keeps it from its begin, is one line, and what was measured is kept.
+#[test]
+fn whatever_ends_a_run_what_was_measured_is_kept() {
+    let _beside = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--sizes", "64", "--tests", "loss", "--max", "1k", "--quiet"];
+    let start = |name: &str, ports: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command
+            .args(["rfc2544", "--ports", ports, "--out", out.to_str().unwrap()])
+            .args(options)
+            .args(SHORT)
+            .args(more);
+        (command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), out)
+    };
+    // These wait for what does not come, beside those that are ended.
+    let one_way_only = start("deaf", "soft:a?wire=peer:b,soft:b?wire=peer:a&loss=100%", &[]);
+    let no_link = start("down", "soft:a?wire=peer:b,soft:b?link=down", &[]);
+    for signal in [Signal::INT, Signal::KILL] {
+        let (mut child, out) = start(if signal == Signal::INT { "int" } else { "kill" }, DEVICE, &["--one-way"]);
+        let lines = || std::fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
+        let begun = Instant::now();
+        while !lines().contains("{\"trial\"") {
+            assert!(begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "{}", lines());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if signal == Signal::INT {
+            assert!(output.status.code() == Some(1) && said.lines().count() == 1, "{said}");
+            assert!(
+                said.contains("interrupted by a signal; what was measured is in it: go on with --resume"),
+                "{said}"
+            );
+        }
+        let path = out.to_str().unwrap();
+        let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+        assert!(page.contains("forwarded at maximum load"), "{page}");
+        let before = lines();
+        let (output, said) =
+            unlocked("warn", DEVICE, ["--resume", path], &[&options[..6], &SHORT, &["--one-way"]].concat());
+        assert!(output.status.success(), "{said}");
+        assert!(lines().starts_with(&before[..=before.rfind('\n').unwrap()]), "what was measured is kept");
+    }
+    for ((child, out), words) in [
+        (one_way_only, "soft:b > soft:a: of the probes that soft:b sends none arrives at soft:a within 5 s"),
+        (no_link, "link"),
+    ] {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.lines().count() == 1 && said.contains(words), "{said}");
+        assert!(!out.exists(), "{said}");
+    }
+}
+
+/// A file system of 8 KiB, which only this run sees. Needs root.
+#[test]
+fn a_full_disk_keeps_what_was_measured() {
+    let _beside = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let script = "\"$2\" rfc2544 --ports 'soft:a?wire=peer:b&rate=2k&buffer=64,soft:b' --out \"$1\" --one-way --sizes 64 --max 3k \\
+            --trial-time 100ms --repetitions 1 --catch-up 10ms --tests throughput,loss --quiet >/dev/null
+        code=$?
+        \"$2\" report \"$1\" || exit 78
+        exit $code";
+    let Some(output) = on_small_disk(folder.path(), "8k", script, &[env!("CARGO_BIN_EXE_pktgen")]) else { return };
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be written") && said.contains("make room") && said.lines().count() == 1, "{said}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains("forwarded at maximum load"), "{page}");
+}

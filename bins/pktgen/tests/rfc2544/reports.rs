@@ -1,0 +1,137 @@
+//! What reports say beside figures, and in place of those that are missing.
+
+use crate::known::{folder_of, profile, simulated};
+use crate::runs::{DEVICE, SHORT, pktgen, rfc2544, run_of};
+use serde_json::Value;
+use std::path::Path;
+use trial::Setup;
+use trial::simulate::Truth;
+
+/// The clock's error and what `calibrate` has measured stand in each report; a folder of the user's stays, and a pipe is no file of results.
+#[test]
+fn reports_say_how_exact_times_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let floor = folder.path().join("floor.json");
+    let times = r#"{"min":1000,"p50":2000,"p99":3000,"p999":4000,"max":5000}"#;
+    let one = |size: u32| {
+        format!(
+            r#"{{"from":"a","to":"b","size":{size},"offered_pps":1000,"sent":9,"lost":0,"latency_from_due_ns":{times},"latency_from_ring_ns":{times}}}"#
+        )
+    };
+    std::fs::write(&floor, format!(r#"{{"floors":[{},{}]}}"#, one(60), one(1514))).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k", "--floor", floor.to_str().unwrap()];
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success(), "{said}");
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    for words in ["against CLOCK_MONOTONIC", "floor at 1000 pps of 60 bytes, us: due p50 2.00, p99 3.00, max 5.00"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    departures_are_in_all_forms(path);
+    assert!(!page.contains("1514 bytes"), "{page}");
+    // Results of another processor are not mixed with those of this one.
+    let lines = folder.path().join("trials.jsonl");
+    let text =
+        std::fs::read_to_string(&lines).unwrap().replacen("\"program\":\"pktgen ", "\"program\":\"pktgen 0.0.", 1);
+    std::fs::write(&lines, text).unwrap();
+    let options = &options[..options.len() - 2];
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &[options, &SHORT].concat());
+    assert!(output.status.code() == Some(2) && said.contains("its program: pktgen 0.0."), "{said}");
+    std::fs::remove_file(&lines).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &lines, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let output = pktgen(&["report", path]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("cannot be read") && said.lines().count() == 1, "{said}");
+    // No trial is in this one, as the ports hear nothing; it is still there.
+    let own = tempfile::tempdir().unwrap();
+    let (output, said) = rfc2544("soft:a,soft:b", ["--out", own.path().to_str().unwrap()], options);
+    assert!(!output.status.success(), "{said}");
+    assert!(own.path().exists() && own.path().read_dir().unwrap().next().is_none());
+}
+
+/// Text, page, JSON and CSV have the same departures from the RFCs.
+fn departures_are_in_all_forms(path: &str) {
+    let text = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    let csv = String::from_utf8(pktgen(&["report", path, "--csv"]).stdout).unwrap();
+    let run = run_of(&pktgen(&["report", path, "--json"]));
+    let file = Path::new(path).join("page.html");
+    assert!(pktgen(&["report", path, "--html", file.to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
+    let departures = run["departures"].as_array().unwrap();
+    for (section, what) in [
+        ("RFC 2544, 14", "one way instead of both at once"),
+        ("RFC 2544, 21", "where the load is constant, what was late by up to 10ms was sent in bursts"),
+        ("RFC 2544, 23 d", "the wait for frames under way ends 50 ms after the last of them if none is missing"),
+        ("RFC 9004, 6.2", "seconds of the longest burst"),
+    ] {
+        assert!(departures.iter().any(|one| one["section"] == section && one["what"] == what), "{section}: {run:#}");
+    }
+    for one in departures {
+        let [section, what] = ["section", "what"].map(|name| one[name].as_str().unwrap());
+        let words = format!("{section}: {what}");
+        assert!(text.contains(&format!("departs from {words}")) && csv.contains(&words), "{words}: {text} {csv}");
+        assert!(page.contains(what) && page.contains(section), "{words}: {page}");
+    }
+    assert_eq!(text.matches("departs from ").count(), departures.len(), "{text}");
+}
+
+#[test]
+fn nothing_that_counts_is_an_error_and_each_missing_figure_has_its_reason() {
+    // Links fell in each trial.
+    let profile = profile(1.2, 3);
+    let lines = simulated(&profile, Truth { link_falls: 1.0, ..Truth::default() }, vec![Setup::Frmol { rate: 1e9 }]);
+    let folder = folder_of(&lines);
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3"];
+    let tests = ["--tests", "throughput,latency,loss,back-to-back,recovery"];
+    let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no trial counted") && said.lines().count() == 1, "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let run = run_of(&pktgen(&["report", path, "--json"]));
+    let csv = String::from_utf8(pktgen(&["report", path, "--csv"]).stdout).unwrap();
+    let page = folder.path().join("page");
+    assert!(pktgen(&["report", path, "--html", page.to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    for test in ["throughput", "latency", "loss", "back-to-back", "recovery"] {
+        let row = run["rows"].as_array().unwrap().iter().find(|row| row["test"] == test).unwrap();
+        assert!(row["value"].is_null(), "{row}");
+        let note = row["note"].as_str().unwrap();
+        assert!(note.contains("no trial at the highest load counted"), "{row}");
+        assert!(shown.contains(note) && csv.contains(note), "{note}: {shown} {csv}");
+        assert!(page.contains(&format!("no figure of {test}, 64 bytes: {note}")), "{page}");
+    }
+    let first = &run["rows"][0];
+    assert_eq!((&first["test"], &first["value"]), (&Value::from("forwarded at maximum load"), &Value::Null));
+    assert!(first["note"].as_str().unwrap().contains("a link fell 3 times"), "{first}");
+    // Once more nothing is written.
+    let after = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    let (output, _) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap(), after);
+}
+
+#[test]
+fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
+    let profile = profile(1.2, 3);
+    let goals = profile.throughput.goals.clone();
+    for (generator, high, words) in [
+        (2e4, 4e4, ["the generator kept to no rate above the throughput"; 2]),
+        (1e9, 2e4, ["the highest rate is no overload", "the highest rate is forwarded without end"]),
+    ] {
+        let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals: goals.clone(), low: 1_000.0, high }];
+        let folder = folder_of(&simulated(&profile, Truth { generator, ..Truth::default() }, setups));
+        let path = folder.path().to_str().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--json"];
+        let options = [&options[..], &["--tests", "recovery,back-to-back"]].concat();
+        let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &options);
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        let rows = run["rows"].as_array().unwrap();
+        for (test, words) in ["recovery", "back-to-back"].into_iter().zip(words) {
+            let row = rows.iter().find(|row| row["test"] == test).unwrap();
+            assert_eq!((&row["note"], &row["value"]), (&Value::from(words), &Value::Null), "{row}");
+        }
+    }
+}
