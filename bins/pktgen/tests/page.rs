@@ -168,14 +168,19 @@ fn drawings_and_tables_are_those_of_the_lines() {
         }
         near(at(&recovery, &format!("recovery, {size} bytes:")), value(run, size, "recovery") * 1e3, 0.5);
         let begin = format!("{size} bytes, ");
-        let of_size: Vec<f64> =
-            loss.iter().filter(|(title, _)| title.starts_with(&begin)).map(|(_, loss)| *loss).collect();
+        let of_size: Vec<&(String, f64)> = loss.iter().filter(|(title, _)| title.starts_with(&begin)).collect();
         let rows = run["rows"].as_array().unwrap().iter();
         let rows = rows.filter(|row| row["size"] == size && row["test"].as_str().unwrap().starts_with("loss at"));
-        let losses: Vec<f64> = rows.map(|row| row["value"].as_f64().unwrap()).collect();
-        assert_eq!(of_size.len(), losses.len());
-        of_size.iter().zip(losses).for_each(|(drawn, loss)| near(*drawn, loss, 0.1));
+        let rows: Vec<&Value> = rows.collect();
+        assert_eq!(of_size.len(), rows.len());
+        for ((title, drawn), row) in of_size.iter().zip(rows) {
+            near(*drawn, row["value"].as_f64().unwrap(), 0.1);
+            let [low, high] = [0, 1].map(|end| row["interval"][end].as_f64().unwrap());
+            assert!(title.ends_with(&format!("lost, by chance {low:.4} % to {high:.4} %")), "{title}: {row}");
+        }
     }
+    let ranges = drawing(&document, "Frame loss").descendants().filter(|node| has_class(node, "range")).count();
+    assert_eq!(ranges, loss.len(), "each loss has a line over its interval");
     assert!(!bursts.iter().any(|(title, _)| title.contains("1518 bytes")), "it has no longest burst");
     // Every figure is in the table of all, as it is for people.
     let cells: Vec<String> = document.descendants().filter(|node| node.tag_name().name() == "td").map(texts).collect();

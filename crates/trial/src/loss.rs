@@ -59,16 +59,23 @@ impl LossPoint {
     }
 
     /// Returns the interval in which the loss lies with 95 % if frames are lost by chance, each for itself, in percent (Wilson's score
-    /// interval).
+    /// interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with them.
     #[must_use]
     pub fn interval_percent(&self) -> [f64; 2] {
-        const DEVIATIONS: f64 = 1.96;
-        let (share, count) = (self.loss_percent() / 100.0, real(self.sent.max(1)));
-        let square = DEVIATIONS * DEVIATIONS / count;
-        let middle = share + square / 2.0;
-        let half = (square * share * (1.0 - share) + square * square / 4.0).sqrt();
-        [middle - half, middle + half].map(|end| (end / (1.0 + square) * 100.0).clamp(0.0, 100.0))
+        let [least, most] = [self.least_percent(), self.loss_percent()].map(|percent| wilson(percent, self.sent));
+        [least[0], most[1]]
     }
+}
+
+/// Wilson's score interval of 95 % around so many percent of so many frames.
+fn wilson(percent: f64, frames: u64) -> [f64; 2] {
+    const DEVIATIONS: f64 = 1.96;
+    let (share, square) = (percent / 100.0, DEVIATIONS * DEVIATIONS / real(frames.max(1)));
+    let middle = share + square / 2.0;
+    let half = (square * share * (1.0 - share) + square * square / 4.0).sqrt();
+    let end = |end: f64| (end / (1.0 + square) * 100.0).clamp(0.0, 100.0);
+    // None and all are ends themselves, whatever is rounded.
+    [end(middle - half).min(percent), end(middle + half).max(percent)]
 }
 
 impl FrameLoss {

@@ -189,12 +189,20 @@ fn rows_say_what_the_machine_may_have_done() {
     assert!(latency.contains(&format!("{} trials, ", profile.latency.repetitions)), "{latency}");
     let highest = note(Setup::Frmol { rate: 2e6 });
     assert!(highest.contains("more or less: the machine stopped generator or device for up to 4 ms"), "{highest}");
-    let loss = note(Setup::FrameLoss { highest: 2e6 });
-    assert!(loss.contains("at least 50 %: 8,000 frames may be lost for bursts of the generator"), "{loss}");
+    let loss = &rows(away, &Setup::FrameLoss { highest: 2e6 }, &profile)[0];
+    let words =
+        "at least 50 %: 8,000 frames may be lost for bursts of the generator; by chance 49.93 % to 50.47 % (95 %)";
+    assert!(loss.note.contains(words), "{loss:?}");
+    let ([low, high], value) = (loss.interval.unwrap(), loss.value.unwrap());
+    assert!((49.9..50.0).contains(&low) && (50.4..50.5).contains(&high) && value < high, "{loss:?}");
     // Of a machine that does nothing of the kind they say nothing, and neither do older lines.
     let quiet = |setup| rows(Truth::default(), &setup, &profile)[0].note.clone();
     assert_eq!(quiet(Setup::FrameLoss { highest: 2e6 }), "by chance 49.93 % to 50.07 % (95 %)");
     assert_eq!(quiet(Setup::Frmol { rate: 2e6 }), "2,000,000 pps were offered");
+    // Without a loss there is one by chance all the same, which is smaller the more frames there were.
+    let lossless = rows(Truth::default(), &Setup::FrameLoss { highest: 2e4 }, &profile);
+    let said: Vec<_> = lossless.iter().map(|row| (&*row.figure, &*row.note)).collect();
+    assert_eq!(said, [("0 %", "by chance 0 % to 0.0192 % (95 %)"), ("0 %", "by chance 0 % to 0.0213 % (95 %)")]);
 }
 
 #[test]

@@ -372,6 +372,19 @@ fn loss_is_that_of_the_device_at_each_rate() {
     assert!(lossy.points().iter().all(within), "{:?}", lossy.points());
 }
 
+/// The examples of Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.
+#[test]
+fn intervals_of_losses_are_those_of_the_literature() {
+    for (lost, sent, low, high) in
+        [(81_u32, 263_u32, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]
+    {
+        let mut test = FrameLoss::new(f64::from(sent), &Profile::default()).unwrap();
+        test.tell(&Outcome::new(sent.into(), (sent - lost).into())).unwrap();
+        let [from, to] = test.points()[0].interval_percent();
+        assert!((from / 100.0 - low).abs() < 6e-5 && (to / 100.0 - high).abs() < 6e-5, "{lost}/{sent}: {from} {to}");
+    }
+}
+
 #[test]
 fn the_corrected_buffer_time_is_that_of_the_buffer() {
     for (buffer, capacity, rate) in [(512, 1e6, 2e6), (1, 1e6, 1.1e6), (40_000, 3e6, 14_880_952.0), (100, 0.0, 1e6)] {

@@ -18,6 +18,8 @@ pub struct Row {
     pub value: Option<f64>,
     /// The unit.
     pub unit: &'static str,
+    /// The interval in which the figure lies with 95 % if it came by chance, in the same unit; `None` of those that do not.
+    pub interval: Option<[f64; 2]>,
     /// The figure for people, with its unit.
     pub figure: String,
     /// What one has to know about it.
@@ -80,7 +82,7 @@ fn none(test: &str) -> Vec<Row> {
 
 fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Row {
     let figure = value.map_or_else(|| "-".to_owned(), |value| shown(value, unit));
-    Row { size: 0, test, value, unit, figure, note }
+    Row { size: 0, test, value, unit, interval: None, figure, note }
 }
 
 /// A number for people: whole from 1,000 on, else with up to four digits.
@@ -211,16 +213,15 @@ fn losses(test: &FrameLoss) -> Vec<Row> {
 }
 
 fn loss(point: &LossPoint) -> Row {
-    let [low, high] = point.interval_percent().map(|end| shown(end, "%"));
-    let note = match point.doubtful {
-        0 if point.received >= point.sent => String::new(),
-        0 => format!("by chance {low} to {high} (95 %)"),
-        frames => {
-            let (least, frames) = (shown(point.least_percent(), "%"), grouped(&frames.to_string()));
-            format!("at least {least}: {frames} frames may be lost for bursts of the generator")
-        }
-    };
-    row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", note)
+    let interval = point.interval_percent();
+    let [low, high] = interval.map(|end| shown(end, "%"));
+    let mut note = format!("by chance {low} to {high} (95 %)");
+    if point.doubtful > 0 {
+        let (least, frames) = (shown(point.least_percent(), "%"), grouped(&point.doubtful.to_string()));
+        note = format!("at least {least}: {frames} frames may be lost for bursts of the generator; {note}");
+    }
+    let row = row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", note);
+    Row { interval: Some(interval), ..row }
 }
 
 fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
