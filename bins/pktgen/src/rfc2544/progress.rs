@@ -5,7 +5,7 @@ use cli::human::{counted, grouped};
 use cli::output::offer;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
-use trial::{Outcome, Profile, Setup, Trial, Verdict};
+use trial::{Outcome, Profile, Setup, TRIES, Trial, Verdict};
 
 /// Columns of a line that is redrawn.
 const COLUMNS: usize = 79;
@@ -22,12 +22,17 @@ pub(super) struct Progress {
     quiet: bool,
     /// Each test of all sizes, and the seconds that it is expected to take.
     kinds: Vec<Kind>,
+    /// Frames that open the traffic of a trial and do not count, and the highest rate at which they are sent, once it is known.
+    opening_frames: f64,
+    rate: Option<f64>,
     /// The test at hand.
     what: String,
     at: usize,
     begun: Instant,
     trials: u64,
     void: u64,
+    /// Trials of all tests, and those of them that were void.
+    all: (u32, u32),
     line: String,
 }
 
@@ -36,45 +41,29 @@ struct Kind {
     name: &'static str,
     /// Sizes that it is still to be done with.
     left: usize,
+    /// Seconds that it takes, and that it takes at most.
     expected: f64,
+    most: f64,
+    /// Trials of it whose traffic frames open that do not count.
+    opened: f64,
     /// How often and how long it was done.
     done: (u32, f64),
 }
 
 impl Progress {
     pub(super) fn new(profile: &Profile, args: &Rfc2544Args, sizes: usize) -> Self {
-        let wants = |test| args.tests.contains(&test);
-        let phases = profile.phases;
-        let around = phases.routing_wait + phases.learning_wait + phases.drain + phases.settle + OPENING;
-        let repeated =
-            |one: trial::Repeated, rates: f64| f64::from(one.repetitions) * rates * (f64::from(one.seconds) + around);
-        let trial: f64 = profile.throughput.goals.iter().map(|goal| goal.initial_seconds).fold(1.0, f64::min);
-        let searches =
-            wants(Test::Throughput) || wants(Test::Latency) || wants(Test::BackToBack) || wants(Test::Recovery);
-        let bursts = f64::from(profile.bursts.repetitions) * BURSTS * around;
-        let decides: f64 = profile.throughput.goals.iter().map(|goal| goal.final_seconds).fold(0.0, f64::max);
-        let search = SEARCH * (trial + around) + if args.is_strict() { 3.0 * decides } else { 0.0 };
-        let of_recovery = profile.recovery.overload_seconds + profile.recovery.recovery_seconds;
-        let recovery = f64::from(profile.recovery.repetitions) * (of_recovery + around);
-        let kinds = [
-            ("highest load", true, repeated(profile.frmol, 1.0)),
-            ("throughput", searches, search),
-            ("latency", wants(Test::Latency), repeated(profile.latency, if args.is_strict() { 1.0 } else { 2.0 })),
-            ("back-to-back", wants(Test::BackToBack), bursts),
-            ("loss", wants(Test::Loss), LOSSES * (profile.loss.seconds + around)),
-            ("recovery", wants(Test::Recovery), recovery),
-        ];
-        let one =
-            |(name, wanted, expected)| Kind { name, left: if wanted { sizes } else { 0 }, expected, done: (0, 0.0) };
         Self {
             terminal: io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb"),
             quiet: args.quiet,
-            kinds: kinds.map(one).into(),
+            kinds: kinds(profile, args, sizes),
+            opening_frames: f64::from(profile.phases.warm_up_frames),
+            rate: args.max,
             what: String::new(),
             at: 0,
             begun: Instant::now(),
             trials: 0,
             void: 0,
+            all: (0, 0),
             line: String::new(),
         }
     }
@@ -84,6 +73,14 @@ impl Progress {
         self.at = kind(setup);
         self.what = format!("{size} bytes, {}", self.kinds[self.at].name);
         (self.begun, self.trials, self.void) = (Instant::now(), 0, 0);
+        let highest = match setup {
+            Setup::Frmol { rate: high } | Setup::Throughput { high, .. } | Setup::BinarySearch { high, .. } => {
+                Some(*high)
+            }
+            Setup::FrameLoss { highest } => Some(*highest),
+            _ => None,
+        };
+        self.rate = highest.filter(|rate| *rate < super::UNLIMITED).or(self.rate);
     }
 
     /// A test was done by an earlier run.
@@ -97,14 +94,16 @@ impl Progress {
         self.trials += 1;
         let rate = next.traffic.rate();
         let rate = if rate >= super::UNLIMITED { "any rate".to_owned() } else { format!("{} pps", whole(rate)) };
-        let left = words(self.left());
+        let left = words(self.left(self.begun.elapsed()));
         self.line = format!("{left} left: {}: trial {} at {rate}", self.what, self.trials);
         self.draw(&self.line);
     }
 
     /// A trial has ended.
     pub(super) fn told(&mut self, outcome: &Outcome, verdict: Verdict) {
-        self.void += u64::from(verdict != Verdict::Counted);
+        let is_void = verdict != Verdict::Counted;
+        self.void += u64::from(is_void);
+        self.all = (self.all.0 + 1, self.all.1 + u32::from(is_void));
         let result = match verdict {
             Verdict::Counted => format!("lost {}", grouped(outcome.sent.saturating_sub(outcome.received))),
             Verdict::Void(reason) | Verdict::Limit(reason) => format!("void, {reason}"),
@@ -114,14 +113,17 @@ impl Progress {
 
     /// A test has ended.
     pub(super) fn end(&mut self) {
-        let seconds = self.begun.elapsed();
+        self.ended(self.begun.elapsed());
+    }
+
+    fn ended(&mut self, took: Duration) {
         let kind = &mut self.kinds[self.at];
         kind.left = kind.left.saturating_sub(1);
-        kind.done = (kind.done.0 + 1, kind.done.1 + seconds.as_secs_f64());
+        kind.done = (kind.done.0 + 1, kind.done.1 + took.as_secs_f64());
         let void = if self.void > 0 { format!(", {} void", self.void) } else { String::new() };
-        let left = words(self.left());
+        let left = words(self.left(Duration::ZERO));
         let trials = counted(self.trials, "trial");
-        let text = format!("{}: {trials}{void} in {}; about {left} left", self.what, words(seconds.as_secs_f64()));
+        let text = format!("{}: {trials}{void} in {}; about {left} left", self.what, words(took.as_secs_f64()));
         self.begun = Instant::now();
         self.say(&text);
     }
@@ -153,13 +155,66 @@ impl Progress {
         }
     }
 
-    /// Seconds that the tests still to be done may take: as long as those of their kind so far.
-    fn left(&self) -> f64 {
-        let each = |kind: &Kind| if kind.done.0 > 0 { kind.done.1 / f64::from(kind.done.0) } else { kind.expected };
-        let all: f64 = self.kinds.iter().map(|kind| each(kind) * real(kind.left)).sum();
-        let spent = self.begun.elapsed().as_secs_f64();
-        all - spent.min(self.kinds.get(self.at).filter(|kind| kind.left > 0).map_or(0.0, each))
+    /// Seconds that the tests still to be done may take when the one at hand has taken so long: as long as those of their kind so far.
+    fn left(&self, elapsed: Duration) -> f64 {
+        let all: f64 = self.kinds.iter().map(|kind| self.each(kind) * real(kind.left)).sum();
+        let Some(kind) = self.kinds.get(self.at).filter(|kind| kind.left > 0) else { return all };
+        let (each, elapsed) = (self.each(kind), elapsed.as_secs_f64());
+        if elapsed <= each {
+            return all - elapsed;
+        }
+        // How much longer it takes is not known: half as much as it already has, if it may; and so those after it.
+        let takes = (elapsed + (elapsed - each) / 2.0).min(kind.most).max(elapsed);
+        let (times, seconds) = kind.done;
+        let others = (seconds + takes) / f64::from(times + 1);
+        all - each * real(kind.left) + takes - elapsed + others * real(kind.left - 1)
     }
+
+    /// Seconds that a test of this kind takes: as long as before, or else as expected, with trials as often void as all so far.
+    fn each(&self, kind: &Kind) -> f64 {
+        if kind.done.0 > 0 {
+            return kind.done.1 / f64::from(kind.done.0);
+        }
+        let opening = self.rate.map_or(0.0, |rate| self.opening_frames / rate);
+        let (trials, void) = self.all;
+        let again = if void == 0 { 1.0 } else { (f64::from(trials) / f64::from(trials - void)).min(f64::from(TRIES)) };
+        (kind.expected + kind.opened * opening) * again
+    }
+}
+
+/// All tests in the order of [`kind`].
+fn kinds(profile: &Profile, args: &Rfc2544Args, sizes: usize) -> Vec<Kind> {
+    let wants = |test| args.tests.contains(&test);
+    let phases = profile.phases;
+    let around = phases.routing_wait + phases.learning_wait + phases.drain + phases.settle + OPENING;
+    let repeated =
+        |one: trial::Repeated, rates: f64| f64::from(one.repetitions) * rates * (f64::from(one.seconds) + around);
+    let trial: f64 = profile.throughput.goals.iter().map(|goal| goal.initial_seconds).fold(1.0, f64::min);
+    let searches = [Test::Throughput, Test::Latency, Test::BackToBack, Test::Recovery].into_iter().any(wants);
+    let bursts = f64::from(profile.bursts.repetitions) * BURSTS * around;
+    let decides: f64 = profile.throughput.goals.iter().map(|goal| goal.final_seconds).fold(0.0, f64::max);
+    let sent = SEARCH * trial + if args.is_strict() { 3.0 * decides } else { 0.0 };
+    let search = sent + SEARCH * around;
+    let of_recovery = profile.recovery.overload_seconds + profile.recovery.recovery_seconds;
+    let recovery = f64::from(profile.recovery.repetitions) * (of_recovery + around);
+    let rates = if args.is_strict() { 1.0 } else { 2.0 };
+    let latencies = f64::from(profile.latency.repetitions) * rates;
+    let kinds = [
+        ("highest load", true, repeated(profile.frmol, 1.0), 0.0),
+        ("throughput", searches, search, SEARCH),
+        ("latency", wants(Test::Latency), repeated(profile.latency, rates), latencies),
+        ("back-to-back", wants(Test::BackToBack), bursts, 0.0),
+        ("loss", wants(Test::Loss), LOSSES * (profile.loss.seconds + around), LOSSES),
+        ("recovery", wants(Test::Recovery), recovery, 0.0),
+    ];
+    let one = |(name, wanted, expected, opened)| {
+        let left = if wanted { sizes } else { 0 };
+        Kind { name, left, expected, most: f64::from(TRIES) * expected, opened, done: (0, 0.0) }
+    };
+    let mut kinds = kinds.map(one);
+    // Where frames are lost by chance it may go on for as long as it is allowed to send.
+    kinds[1].most = profile.throughput.most_seconds * search / sent;
+    kinds.into()
 }
 
 /// Which of the kinds of tests it is.
@@ -200,30 +255,98 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser as _;
+    use trial::Method as _;
+    use trial::simulate::{Device, Truth};
+
+    /// Of a run over seven sizes.
+    fn progress(options: &[&str]) -> (Profile, Progress) {
+        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b", "--out", "unused", "--quiet"];
+        let words = [&words[..], options].concat();
+        let Command::Rfc2544(args) = Args::parse_from(&words).command else { panic!("{words:?}") };
+        let profile = args.profile();
+        let progress = Progress::new(&profile, &args, 7);
+        (profile, progress)
+    }
+
+    fn left(progress: &Progress) -> f64 {
+        progress.left(Duration::ZERO)
+    }
 
     #[test]
     fn what_is_left_is_as_long_as_what_was_done() {
-        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b", "--tests", "loss", "--out", "unused", "--quiet"];
-        let Command::Rfc2544(args) = Args::parse_from(words).command else { panic!("{words:?}") };
-        let profile = args.profile();
-        let mut progress = Progress::new(&profile, &args, 7);
+        let (_, mut progress) = progress(&["--tests", "loss"]);
         // Seven sizes, each with the highest load and losses.
-        let all = progress.left();
+        let all = left(&progress);
         assert!((60.0..120.0).contains(&all), "{all}");
         let setup = Setup::Frmol { rate: 1e6 };
         progress.known(&setup);
-        let known = progress.left();
+        let known = left(&progress);
         assert!(known < all);
         progress.begin(64, &setup);
-        progress.begun = progress.begun.checked_sub(Duration::from_secs(60)).unwrap_or(progress.begun);
-        progress.end();
+        progress.ended(Duration::from_secs(60));
         // Once one took a minute, so will the five others.
-        let left = progress.left();
-        assert!(left > known + 200.0, "{left} after {known}");
+        let after = left(&progress);
+        assert!(after > known + 200.0, "{after} after {known}");
         for setup in [Setup::Frmol { rate: 1e6 }, Setup::FrameLoss { highest: 1e6 }] {
             (0..7).for_each(|_| progress.known(&setup));
         }
-        assert!(progress.left() <= 0.0, "{}", progress.left());
+        assert!(left(&progress) <= 0.0, "{}", left(&progress));
+    }
+
+    #[test]
+    fn frames_that_open_the_traffic_take_their_time() {
+        let fast = left(&progress(&["--tests", "loss"]).1);
+        let (profile, slow) = progress(&["--tests", "loss", "--max", "100"]);
+        let opening = f64::from(profile.phases.warm_up_frames) / 100.0;
+        assert!((left(&slow) - fast - 7.0 * LOSSES * opening).abs() < 1e-6, "{} and {fast}", left(&slow));
+        // The rate of a test that begins is known, too.
+        let (_, mut begun) = progress(&["--tests", "loss"]);
+        begun.begin(64, &Setup::FrameLoss { highest: 100.0 });
+        assert!((left(&begun) - left(&slow)).abs() < 1e-6, "{}", left(&begun));
+    }
+
+    #[test]
+    fn void_trials_are_done_again_in_what_is_left() {
+        let (_, mut progress) = progress(&["--tests", "loss"]);
+        let all = left(&progress);
+        progress.begin(64, &Setup::Frmol { rate: 1e9 });
+        let mut told = |verdict| {
+            progress.told(&Outcome::default(), verdict);
+            left(&progress)
+        };
+        assert!((told(Verdict::Counted) - all).abs() < 1e-6);
+        // Half of them; and never more than the tries that a trial has.
+        assert!((told(Verdict::Void(trial::Reason::Rate)) - 2.0 * all).abs() < 1e-6);
+        let last = (0..20).map(|_| told(Verdict::Limit(trial::Reason::Rate))).last().unwrap_or(0.0);
+        assert!((last - f64::from(TRIES) * all).abs() < 1e-6, "{last}");
+    }
+
+    /// Where frames are lost by chance a search takes two or three times as long as elsewhere: what is left says so in the midst of the first.
+    #[test]
+    fn a_search_that_takes_long_is_not_the_only_one() {
+        let (profile, mut progress) = progress(&["--tests", "throughput"]);
+        (0..7).for_each(|_| progress.known(&Setup::Frmol { rate: 1e9 }));
+        let setup = Setup::Throughput { goals: profile.throughput.goals.clone(), low: 1_488.0, high: 14.88e6 };
+        let mut test = setup.start(&profile).unwrap();
+        let mut device = Device::new(Truth { capacity: 2.2e6, loss: 1e-6, ..Truth::default() }, 1);
+        progress.begin(64, &setup);
+        let (mut elapsed, mut said) = (0.0, Vec::new());
+        while let Some(next) = test.next() {
+            let phases = next.phases;
+            elapsed += phases.learning_wait + next.traffic.seconds() + phases.drain + phases.settle + OPENING;
+            let outcome = device.run(&next);
+            progress.told(&outcome, test.tell(&outcome).unwrap());
+            said.push((elapsed, progress.left(Duration::from_secs_f64(elapsed))));
+        }
+        assert!(elapsed > 2.0 * progress.kinds[1].expected, "it takes long: {elapsed}");
+        for (at, left) in said.iter().filter(|(at, _)| *at > 0.6 * elapsed) {
+            let truth = 7.0 * elapsed - at;
+            assert!((0.6..1.5).contains(&(left / truth)), "{left} after {at}, and {truth} is true");
+        }
+        // The time for which a search may send bounds it.
+        let most = progress.kinds[1].most;
+        let at_end = progress.left(Duration::from_secs_f64(most));
+        assert!((at_end - 6.0 * most).abs() < 1e-6, "{at_end}");
     }
 
     #[test]
