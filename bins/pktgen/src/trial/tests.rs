@@ -238,12 +238,11 @@ fn throughput(device: &mut Device, high: f64) -> f64 {
 
 #[test]
 fn a_capacity_is_found_within_one_percent() {
-    let found = throughput(&mut device(16), 20_000.0);
-    assert!((found / CAPACITY - 1.0).abs() <= 0.01, "{found}");
     // In a second the buffer takes so many more, and not one beyond that.
-    let most = CAPACITY + 512.0;
-    let found = throughput(&mut device(512), 20_000.0);
-    assert!(found <= most && found >= most * 0.995, "{found}");
+    for (buffer, most) in [(16, CAPACITY + 16.0), (512, CAPACITY + 512.0)] {
+        let found = throughput(&mut device(buffer), 20_000.0);
+        assert!(found <= most && found >= most * 0.995, "{found}");
+    }
 }
 
 #[test]
@@ -253,6 +252,8 @@ fn a_buffer_is_found_within_two_percent() {
     let setup = Setup::BackToBack { rate, throughput };
     let AnyTest::BackToBack(test) = done(&mut device, &setup, &profile(), SECOND) else { panic!("{setup:?}") };
     let bursts = test.result().unwrap();
+    // Of 170 frames 42 have gone when the last comes, and the 127 before it leave one place; the next one finds none.
+    assert_eq!([bursts.frames.min, bursts.frames.max], [170.0; 2], "{bursts:?}");
     let frames = bursts.corrected_seconds(throughput) * rate;
     assert!((frames / 128.0 - 1.0).abs() <= 0.02, "{frames}: {bursts:?}");
 }
@@ -288,6 +289,13 @@ fn loss_is_counted_exactly_and_within_its_interval() {
         let deviation = (0.1 * 0.9 / point.sent as f64).sqrt() * 100.0;
         assert!((point.loss_percent() - 10.0).abs() <= 4.0 * deviation, "{point:?}");
     }
+    let holds = |point: &&::trial::LossPoint| {
+        let [low, high] = point.interval_percent();
+        (low..=high).contains(&10.0)
+    };
+    // It is one of 95 %, and the device draws the same in each run.
+    let held = points.iter().filter(holds).count();
+    assert!(held >= 8, "{held} of {points:?}");
 }
 
 /// By a clock of the test's own, each frame takes at least what the device holds it, and at most until the round in which it is received is
