@@ -2,7 +2,7 @@
 //! counted. Needs root; says why when it is skipped.
 
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig, frame_len};
-use router::Refusal;
+use router::{Destination, Refusal};
 use serde_json::Value;
 use std::process::Stdio;
 use tests::{Namespace, Process, eventually, namespaces_possible};
@@ -63,8 +63,10 @@ impl Bench {
 
     /// Gives a frame to the host. Returns whether it is on its way.
     fn give(&mut self, frame: &[u8], ends: &[usize], refusal: Refusal, now: u64) -> bool {
-        let returned =
-            self.packets(frame, ends).into_iter().filter_map(|packet| self.lane.offer(0, packet, refusal, now));
+        let returned = self
+            .packets(frame, ends)
+            .into_iter()
+            .filter_map(|packet| self.lane.offer(0, packet, (refusal, Destination::Host), now));
         let returned: Vec<Packet> = returned.collect();
         returned.into_iter().for_each(|packet| self.cache.free(packet));
         self.lane.hand_over(0, &mut self.cache) == HandedOver { frames: 1, dropped: 0 }
@@ -213,7 +215,7 @@ fn what_finds_no_buffer_and_what_a_deleted_twin_does_not_take_is_counted() {
     // The thread between may have some for itself.
     for _ in 0..256 {
         let packet = of_worker.alloc_from(&request).expect("a buffer");
-        assert!(bench.lane.offer(0, packet, Refusal::NotIp, u64::MAX / 2).is_none());
+        assert!(bench.lane.offer(0, packet, (Refusal::NotIp, Destination::Unknown), u64::MAX / 2).is_none());
         assert_eq!(bench.lane.hand_over(0, &mut of_worker).frames, 1);
         let mut batch = Batch::with_capacity(64);
         eventually("an answer, or none for want of a buffer", || {
@@ -248,7 +250,7 @@ fn a_frame_beyond_the_rate_stays_with_the_worker_and_every_buffer_comes_home() {
     let mut taken = 0;
     for _ in 0..100 {
         let packet = bench.packets(&ping, &[ping.len()]).remove(0);
-        match bench.lane.offer(0, packet, Refusal::ForHost, 1) {
+        match bench.lane.offer(0, packet, (Refusal::ForHost, Destination::Host), 1) {
             None => taken += 1,
             Some(packet) => bench.cache.free(packet),
         }

@@ -36,7 +36,7 @@ pub enum Refusal {
     /// [`Self::MartianSource`]).
     MartianDestination,
     /// The time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3), whatever the destination is: see
-    /// [`LiveForwarder::to_host`](crate::LiveForwarder::to_host).
+    /// [`LiveForwarder::destination`](crate::LiveForwarder::destination).
     Ttl,
     /// There are options of IPv4 or hop-by-hop options of IPv6, which only a [`LiveForwarder`](crate::LiveForwarder) leaves to others
     /// (RFC 1812, 5.2.6; RFC 8200, 4.3).

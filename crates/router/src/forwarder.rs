@@ -7,6 +7,7 @@ use crate::fib::{Follower, View, stations};
 use crate::hops::Shared;
 use crate::judge::{self, Judged, Mode, Verdict};
 use crate::rewrite::{FileHops, Hops, NextHops, SendPlain as _, number};
+use crate::{ipv4, ipv6};
 use lpm::{Ipv4Reader, Ipv6Reader, NextHop};
 use mempool::{Batch, Packet};
 use std::sync::Arc;
@@ -65,6 +66,22 @@ impl Forwarder {
     }
 }
 
+/// Whom a frame is for that a [`LiveForwarder`] has refused: [`LiveForwarder::destination`].
+///
+/// ```
+/// assert_ne!(router::Destination::Host, router::Destination::Unknown);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The host, or whoever is on its links: an address of its own, a link-local one, a group.
+    Host,
+    /// Somebody else: it passes by.
+    Elsewhere,
+    /// The table does not say: nothing was looked up, or the interface leaves the family to the host, see
+    /// [`LiveFib::set_families`](crate::LiveFib::set_families), which may have more addresses than the table knows.
+    Unknown,
+}
+
 /// One thread's handle of a [`LiveFib`](crate::LiveFib). It allocates nothing once it has seen its longest burst, and takes no lock. What
 /// it refuses is for somebody else to answer, a host's own stack for example: IPv4 packets with options are among it, which
 /// a [`Forwarder`] passes on.
@@ -105,24 +122,39 @@ impl LiveForwarder {
         refused + route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
     }
 
-    /// Returns what a frame that was refused for `refusal` is to the host: [`Refusal::ForHost`] instead of [`Refusal::Ttl`] where its
-    /// destination is an address of the host, as neighbours by routing protocols send with a time to live of 1. `frame` begins with its headers.
+    /// Returns whom a frame is for that came in by port `ingress` and was refused for `refusal`, where that says nothing of it; `frame` begins
+    /// with its headers. Of other refusals it is [`Destination::Unknown`].
     #[inline]
-    pub fn to_host(&mut self, refusal: Refusal, frame: &[u8]) -> Refusal {
-        if refusal == Refusal::Ttl && self.is_for_host(frame) { Refusal::ForHost } else { refusal }
+    pub fn destination(&mut self, ingress: usize, refusal: Refusal, frame: &[u8]) -> Destination {
+        match refusal {
+            Refusal::Ttl | Refusal::LeftToHost | Refusal::MartianSource => self.find_destination(ingress, frame),
+            Refusal::MartianDestination => Destination::Host,
+            _ => Destination::Unknown,
+        }
     }
 
-    /// Whether the destination of a frame that has passed all checks but that of its time to live is an address of the host.
+    /// [`Self::destination`] of a frame that has passed all checks before those of its addresses.
     #[inline(never)]
-    fn is_for_host(&mut self, frame: &[u8]) -> bool {
-        let header = if ethernet::vlan(frame).is_some() { HEADER + TAG } else { HEADER };
+    fn find_destination(&mut self, ingress: usize, frame: &[u8]) -> Destination {
+        let vlan = ethernet::vlan(frame);
+        let header = if vlan.is_some() { HEADER + TAG } else { HEADER };
         let packet = frame.get(header..).unwrap_or_default();
-        let hop = if frame.get(header - 2..header) == Some(&ethernet::IPV6) {
-            Ipv6Header::first(packet).and_then(|header| self.v6.lookup(header.destination()))
+        let is_v6 = frame.get(header - 2..header) == Some(&ethernet::IPV6);
+        let (is_of_the_link, hop) = if is_v6 {
+            let Some(header) = Ipv6Header::first(packet) else { return Destination::Unknown };
+            let to = header.destination();
+            (ipv6::is_martian(to.to_bits()), self.v6.lookup(to))
         } else {
-            Ipv4Header::first(packet).and_then(|header| self.v4.lookup(header.destination()))
+            let Some(header) = Ipv4Header::first(packet) else { return Destination::Unknown };
+            let to = header.destination();
+            (ipv4::is_martian(to.to_bits()), self.v4.lookup(to))
         };
-        hop.is_some_and(|hop| self.shared.is_for_host(hop.get()))
+        if is_of_the_link || hop.is_some_and(|hop| self.shared.is_for_host(hop.get())) {
+            return Destination::Host;
+        }
+        let entrance = self.shared.interfaces().entrance(ingress, vlan, frame.first_chunk().copied());
+        let is_looked_up = entrance.is_some_and(|entrance| entrance.families[usize::from(is_v6)]);
+        if is_looked_up { Destination::Elsewhere } else { Destination::Unknown }
     }
 
     /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers

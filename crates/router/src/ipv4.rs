@@ -86,7 +86,7 @@ pub(crate) fn check(start: &[u8], len: usize) -> Result<(u32, usize), Refusal> {
 /// Not an address that a packet may come from or go to on a network: this network (0/8), loopback (127/8), link-local
 /// (169.254/16), multicast, the reserved class E and the limited broadcast (RFC 1812, 4.2.2.11, 4.2.3.1 and 5.3.7;
 /// RFC 3927, section 7). Multicast routing is not done here.
-fn is_martian(address: u32) -> bool {
+pub(crate) fn is_martian(address: u32) -> bool {
     let [a, b, ..] = address.to_be_bytes();
     a == 0 || a == 127 || a >= 224 || (a, b) == (169, 254)
 }

@@ -65,7 +65,7 @@ pub(crate) fn check(start: &[u8], len: usize) -> Result<(u128, usize), Refusal> 
 /// Not an address that a packet may come from or go to beyond its link: unspecified (RFC 4291, 2.5.2), loopback (2.5.3),
 /// IPv4-mapped (RFC 6890, 2.2.3: not forwardable), link-local (RFC 4291, 2.5.6) and multicast (2.7). Multicast routing
 /// is not done here.
-fn is_martian(address: u128) -> bool {
+pub(crate) fn is_martian(address: u128) -> bool {
     let top = address >> 112;
     address <= 1 || address >> 32 == 0xFFFF || top & 0xFFC0 == 0xFE80 || top >= 0xFF00
 }

@@ -64,7 +64,7 @@ pub use egress::Egress;
 pub use error::{At, Error, Result};
 pub use ethernet::{Interface, MacAddress};
 pub use fib::Fib;
-pub use forwarder::{Forwarder, LiveForwarder, Miss};
+pub use forwarder::{Destination, Forwarder, LiveForwarder, Miss};
 pub use further::FurtherMac;
 pub use hash::Policy;
 pub use hops::{Group, Target};

@@ -8,7 +8,8 @@ use lpm::NextHop;
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use proptest::prelude::*;
 use router::{
-    Egress, Error, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Policy, Refusal, Target,
+    Destination, Egress, Error, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Policy, Refusal,
+    Target,
 };
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -255,7 +256,7 @@ fn a_burst_of_packets_whose_ttl_is_used_up_is_refused_as_one_by_one() {
 
 /// Neighbours by routing protocols send with 1, and are told apart from who passes by.
 #[test]
-fn what_is_for_the_host_is_told_so_with_its_ttl_used_up() {
+fn whom_a_refused_packet_is_for_is_looked_up_afterwards() {
     let (pool, mut fib) = (pool(), table());
     let mut asked = Asked::new(&fib, &pool);
     let own = fib.add_next_hop(Target::Refused(Refusal::ForHost)).unwrap();
@@ -266,48 +267,79 @@ fn what_is_for_the_host_is_told_so_with_its_ttl_used_up() {
     fib.insert_ipv4("10.1.0.0/16".parse().unwrap(), near).unwrap();
     fib.insert_ipv6("2001:db8::1/128".parse().unwrap(), own).unwrap();
     fib.insert_ipv6("2001:db8::/32".parse().unwrap(), near).unwrap();
-    fib.add_interface(0, 5, &interface(0, 1500)).unwrap();
-    let v4 = |to: [u8; 4], ttl: u8, first: u8| {
+    let vlan = fib.add_interface(0, 5, &interface(0, 1500)).unwrap();
+    let left = fib.add_next_hop(Target::Refused(Refusal::LeftToHost)).unwrap();
+    fib.insert_ipv4("10.2.0.0/16".parse().unwrap(), left).unwrap();
+    fib.insert_ipv6("2001:db8:2::/48".parse().unwrap(), left).unwrap();
+    let from_v4 = |from: [u8; 4], to: [u8; 4], ttl: u8, first: u8| {
         let header = usize::from(first & 0xF) * 4;
         let total = u8::try_from(header + 20).unwrap();
         let mut packet = vec![1; header + 20];
-        packet[..20]
-            .copy_from_slice(&[&[first, 0, 0, total, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, 9][..], &to].concat());
+        packet[..20].copy_from_slice(&[&[first, 0, 0, total, 0, 0, 0, 0, ttl, 17, 0, 0][..], &from, &to].concat());
         let sum = checksum(&packet[..header]).to_be_bytes();
         packet[10..12].copy_from_slice(&sum);
         ethernet([8, 0], &packet)
     };
-    let v6 = |last: u16, hops: u8| {
-        let [from, to] = [9, last].map(|last| Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, last));
+    let v4 = |to: [u8; 4], ttl: u8, first: u8| from_v4([10, 0, 0, 9], to, ttl, first);
+    let from_v6 = |from: &str, to: &str, hops: u8| {
+        let [from, to] = [from, to].map(|address| address.parse::<Ipv6Addr>().unwrap());
         let mut packet = ipv6(from, to, [0, 0], 17, &[0; 8]);
         packet[7] = hops;
         ethernet([0x86, 0xDD], &packet)
     };
+    let v6 = |last: u8, hops: u8| from_v6("2001:db8::9", &format!("2001:db8::{last}"), hops);
     let tagged = |mut frame: Vec<u8>| {
         frame.splice(12..12, [0x81, 0, 0, 5]);
         frame
     };
-    let mut cases = vec![(v4([10, 0, 0, 1], 1, 0x46), Refusal::ForHost), (v4([10, 0, 0, 3], 1, 0x46), Refusal::Ttl)];
+    let (host, elsewhere) = (Destination::Host, Destination::Elsewhere);
+    let odd = [169, 254, 0, 9];
+    let mut cases = vec![
+        (v4([10, 0, 0, 1], 1, 0x46), Refusal::Ttl, host),
+        (v4([10, 0, 0, 3], 1, 0x46), Refusal::Ttl, elsewhere),
+        (v4([10, 2, 0, 1], 64, 0x45), Refusal::LeftToHost, elsewhere),
+        (from_v6("2001:db8::9", "2001:db8:2::1", 64), Refusal::LeftToHost, elsewhere),
+        (from_v4(odd, [10, 0, 0, 1], 64, 0x45), Refusal::MartianSource, host),
+        (from_v4(odd, [10, 1, 0, 1], 64, 0x45), Refusal::MartianSource, elsewhere),
+        (from_v4(odd, [10, 9, 0, 1], 64, 0x45), Refusal::MartianSource, elsewhere),
+        (from_v4(odd, [169, 254, 0, 1], 64, 0x45), Refusal::MartianSource, host),
+        (from_v4(odd, [224, 0, 0, 5], 1, 0x45), Refusal::MartianSource, host),
+        (v4([169, 254, 0, 1], 64, 0x45), Refusal::MartianDestination, host),
+        (v4([224, 0, 0, 5], 1, 0x45), Refusal::MartianDestination, host),
+        (from_v6("fe80::9", "2001:db8::1", 64), Refusal::MartianSource, host),
+        (from_v6("fe80::9", "2001:db8::2", 64), Refusal::MartianSource, elsewhere),
+        (from_v6("fe80::9", "fe80::1", 64), Refusal::MartianSource, host),
+        (from_v6("fe80::9", "ff02::5", 1), Refusal::MartianSource, host),
+        (from_v6("2001:db8::9", "fe80::1", 1), Refusal::MartianDestination, host),
+    ];
     for ttl in [0, 1] {
         cases.extend([
-            (v4([10, 0, 0, 1], ttl, 0x45), Refusal::ForHost),
-            (v4([10, 0, 0, 2], ttl, 0x45), Refusal::Ttl),
-            (v4([10, 0, 0, 3], ttl, 0x45), Refusal::Ttl),
-            (v4([10, 1, 0, 1], ttl, 0x45), Refusal::Ttl),
-            (v6(1, ttl), Refusal::ForHost),
-            (v6(2, ttl), Refusal::Ttl),
+            (v4([10, 0, 0, 1], ttl, 0x45), Refusal::Ttl, host),
+            (v4([10, 0, 0, 2], ttl, 0x45), Refusal::Ttl, elsewhere),
+            (v4([10, 0, 0, 3], ttl, 0x45), Refusal::Ttl, elsewhere),
+            (v4([10, 1, 0, 1], ttl, 0x45), Refusal::Ttl, elsewhere),
+            (v6(1, ttl), Refusal::Ttl, host),
+            (v6(2, ttl), Refusal::Ttl, elsewhere),
         ]);
     }
-    let all: Vec<_> = cases.iter().map(|(frame, refusal)| (tagged(frame.clone()), *refusal)).collect();
+    let all: Vec<_> = cases.iter().map(|(frame, refusal, to)| (tagged(frame.clone()), *refusal, *to)).collect();
     cases.extend(all);
-    for (frame, refusal) in &cases {
-        assert_eq!(asked.one(frame), Err(Refusal::Ttl), "{frame:02x?}");
-        assert_eq!(asked.forwarder.to_host(Refusal::Ttl, frame), *refusal, "{frame:02x?}");
-        assert_eq!(asked.forwarder.to_host(Refusal::TooBig, frame), Refusal::TooBig, "of no other");
+    for (frame, refusal, to) in &cases {
+        assert_eq!(asked.one(frame), Err(*refusal), "{frame:02x?}");
+        assert_eq!(asked.forwarder.destination(0, *refusal, frame), *to, "{refusal:?}: {frame:02x?}");
+        assert_eq!(asked.forwarder.destination(0, Refusal::TooBig, frame), Destination::Unknown, "of no other");
         // Any bytes are taken.
         for len in 0..frame.len() {
-            let _ = asked.forwarder.to_host(Refusal::Ttl, &frame[..len]);
+            let _ = asked.forwarder.destination(0, Refusal::Ttl, &frame[..len]);
         }
+    }
+    // Where the host has a table of its own for what comes in, this one says whom it knows, and of others nothing.
+    for number in [0, vlan] {
+        fib.set_families(number, [false; 2]).unwrap();
+    }
+    for (frame, refusal, to) in cases {
+        let to = if to == host { host } else { Destination::Unknown };
+        assert_eq!(asked.forwarder.destination(0, refusal, &frame), to, "{refusal:?}: {frame:02x?}");
     }
 }
 

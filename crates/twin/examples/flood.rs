@@ -174,8 +174,8 @@ impl Work {
         forwarder.route(0, batch, egress);
         let now = device::tsc::now();
         for (packet, refusal) in egress.drain_refused() {
-            let refusal = forwarder.to_host(refusal, packet.data());
-            if let Some(packet) = lane.offer(0, packet, refusal, now) {
+            let destination = forwarder.destination(0, refusal, packet.data());
+            if let Some(packet) = lane.offer(0, packet, (refusal, destination), now) {
                 cache.free(packet);
             }
         }

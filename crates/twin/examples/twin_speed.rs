@@ -3,7 +3,7 @@
 //! `cargo build --release -p ringway-twin --example twin_speed && unshare --net target/release/examples/twin_speed`
 
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
-use router::Refusal;
+use router::{Destination, Refusal};
 use std::error::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn measure(twins: &Running, lane: &mut Lane, cache: &mut PoolCache, frame: &[u8]
     while begun.elapsed() < TIME {
         for _ in 0..32 {
             let Some(packet) = cache.alloc_from(frame) else { break };
-            if let Some(packet) = lane.offer(0, packet, Refusal::ForHost, 1) {
+            if let Some(packet) = lane.offer(0, packet, (Refusal::ForHost, Destination::Host), 1) {
                 cache.free(packet);
                 std::thread::yield_now();
             }

@@ -1,18 +1,18 @@
 //! What a frame that a router does not forward is to its host.
 
-use router::Refusal;
+use router::{Destination, Refusal};
 use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 
 /// What a frame is to the host. Each class of each port has a rate of its own, so that no flood of one keeps the others out. Those of
 /// routing protocols are for what is sent to the host, to a group or by the host's own routing, not for what passes by.
 ///
 /// ```
-/// use router::Refusal;
+/// use router::{Destination, Refusal};
 /// use twin::Class;
 ///
 /// let arp = [&[0xFF; 12][..], &[0x08, 0x06], &[0; 28]].concat();
-/// assert_eq!(Class::of(Refusal::NotIp, &arp), Some(Class::Link));
-/// assert_eq!(Class::of(Refusal::Checksum, &arp), None);
+/// assert_eq!(Class::of(Refusal::NotIp, Destination::Unknown, &arp), Some(Class::Link));
+/// assert_eq!(Class::of(Refusal::Checksum, Destination::Unknown, &arp), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -105,13 +105,14 @@ impl Class {
         matches!(self, Self::Ospf | Self::IsIs | Self::Vrrp | Self::Bgp | Self::Bfd | Self::BfdMultihop)
     }
 
-    /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`, by what
-    /// [`router::LiveForwarder::to_host`] says of that; `None` if
-    /// it is nothing to the host, and is dropped: other stations' frames, false headers, what a blackhole takes, and addresses that
+    /// Returns the class of a frame, of which `start` holds the headers, and which a router has refused for `refusal` and says that it is
+    /// for `destination` ([`router::LiveForwarder::destination`]); `None` if it is nothing to the host, and is dropped: other stations'
+    /// frames, false headers, what a blackhole takes, and addresses that
     /// no host has (0/8, 127/8, 240/4 but for the broadcast, `::`, `::1`, IPv4-mapped, groups as source) in a frame to a single station.
     #[inline]
     #[must_use]
-    pub fn of(refusal: Refusal, start: &[u8]) -> Option<Self> {
+    pub fn of(refusal: Refusal, destination: Destination, start: &[u8]) -> Option<Self> {
+        let passes_by = destination == Destination::Elsewhere;
         match refusal {
             Refusal::OtherStation
             | Refusal::Version
@@ -121,22 +122,31 @@ impl Class {
             | Refusal::Blackhole => None,
             Refusal::Vlan | Refusal::NotIp | Refusal::LinkMulticast | Refusal::ForHost => Some(Self::for_host(start)),
             Refusal::MartianSource | Refusal::MartianDestination => {
-                packet(start).is_some_and(|(_, ip)| is_of_this_link(ip)).then(|| Self::for_host(start))
+                let class = || if passes_by { Self::Left } else { Self::for_host(start) };
+                packet(start).is_some_and(|(_, ip)| is_of_this_link(ip)).then(class)
             }
             Refusal::Unresolved => Some(Self::Unresolved),
             Refusal::Probe => Some(Self::Probe),
-            // It may be for the host, if the port looks up nothing.
-            Refusal::LeftToHost => Some(match Self::for_host(start) {
-                Self::Own => Self::Left,
-                other => other,
-            }),
-            // To an address of the host, as neighbours by BGP and OSPF send with 1, it is `ForHost`: `LiveForwarder::to_host`.
-            Refusal::Ttl
-            | Refusal::Options
-            | Refusal::NoRoute
-            | Refusal::TooBig
-            | Refusal::Unreachable
-            | Refusal::Prohibited => Some(Self::Error),
+            Refusal::LeftToHost => Some(Self::by(destination, Self::Left, start)),
+            // Neighbours by BGP and OSPF send with 1.
+            Refusal::Ttl => Some(Self::by(destination, Self::Error, start)),
+            Refusal::Options | Refusal::NoRoute | Refusal::TooBig | Refusal::Unreachable | Refusal::Prohibited => {
+                Some(Self::Error)
+            }
+        }
+    }
+
+    /// The class of a frame that is `otherwise` if it passes by. Where nobody knows it is so, too, unless it is such as routing protocols
+    /// send: they matter more.
+    #[inline]
+    fn by(destination: Destination, otherwise: Self, start: &[u8]) -> Self {
+        match destination {
+            Destination::Host => Self::for_host(start),
+            Destination::Elsewhere => otherwise,
+            Destination::Unknown => match Self::for_host(start) {
+                Self::Own => otherwise,
+                class => class,
+            },
         }
     }
 

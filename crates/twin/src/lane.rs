@@ -6,7 +6,7 @@ use crate::counts::{Shared, count};
 use ethdev::{RxCounters, RxQueue};
 use lcore::{PacketReceiver, PacketSender};
 use mempool::{Batch, Packet, PoolCache, frames};
-use router::Refusal;
+use router::{Destination, Refusal};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,16 +83,22 @@ impl Lane {
         self.ports.push(Queues { to_host, waiting, from_host, shared: Arc::clone(shared), beyond });
     }
 
-    /// Takes a packet that a router has refused of those received by `port`, at the time `now` (the time-stamp counter), if its frame
+    /// Takes a packet that a router has refused of those received by `port` and says that it is for `destination`, at the time `now` (the time-stamp counter), if its frame
     /// is something to the host and within the rate of its class; else gives it back. The packets of a frame follow each other. What was
     /// taken goes to the host, and what was not is counted, with [`Self::hand_over`].
     #[inline(never)]
-    pub fn offer(&mut self, port: usize, packet: Packet, refusal: Refusal, now: u64) -> Option<Packet> {
+    pub fn offer(
+        &mut self,
+        port: usize,
+        packet: Packet,
+        (refusal, destination): (Refusal, Destination),
+        now: u64,
+    ) -> Option<Packet> {
         let Some(queues) = self.ports.get_mut(port) else { return Some(packet) };
         let begins = !self.goes_on;
         self.goes_on = packet.continues();
         if begins {
-            self.takes = queues.admits(refusal, packet.data(), now);
+            self.takes = queues.admits(refusal, destination, packet.data(), now);
         }
         if !self.takes {
             return Some(packet);
@@ -157,8 +163,8 @@ impl Lane {
 
 impl Queues {
     /// Whether a frame goes to the host.
-    fn admits(&mut self, refusal: Refusal, start: &[u8], now: u64) -> bool {
-        let Some(class) = Class::of(refusal, start) else { return false };
+    fn admits(&mut self, refusal: Refusal, destination: Destination, start: &[u8], now: u64) -> bool {
+        let Some(class) = Class::of(refusal, destination, start) else { return false };
         if !self.shared.police.lets_pass(class, now) {
             if self.beyond.class != class {
                 self.count_beyond();
@@ -228,6 +234,8 @@ mod tests {
     use crate::{Police, Rates};
     use mempool::{Pool, PoolConfig};
 
+    const FOR_HOST: (Refusal, Destination) = (Refusal::ForHost, Destination::Host);
+
     /// An IPv4 packet of a protocol, to a port, from a station of the link.
     fn frame(protocol: u8, port: u16) -> Vec<u8> {
         let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45][..], &[0; 49]].concat();
@@ -250,7 +258,7 @@ mod tests {
             // A second apart, so that no rate keeps any out.
             let fits = |_: &usize| {
                 now += 1;
-                lane.offer(0, cache.alloc_from(frame).unwrap(), Refusal::ForHost, now).is_none()
+                lane.offer(0, cache.alloc_from(frame).unwrap(), FOR_HOST, now).is_none()
             };
             (0..100).take_while(fits).count()
         };
@@ -260,7 +268,7 @@ mod tests {
         let few = [frame(17, 3784), frame(89, 0), frame(112, 0), arp];
         let taken_of = |lane: &mut Lane, frame: &[u8]| {
             let packets = (0..4).map(|_| pool.cache().alloc_from(frame).unwrap());
-            packets.filter_map(|packet| lane.offer(0, packet, Refusal::ForHost, u64::MAX / 2)).count()
+            packets.filter_map(|packet| lane.offer(0, packet, FOR_HOST, u64::MAX / 2)).count()
         };
         assert_eq!(few.map(|frame| taken_of(&mut lane, &frame)), [0; 4], "none is left out");
         assert_eq!(lane.hand_over(0, &mut pool.cache()), HandedOver { frames: 64, dropped: 0 });

@@ -4,9 +4,10 @@
 
 use etherparse::{IpNumber, PacketBuilder, PacketBuilderStep};
 use proptest::prelude::*;
-use router::Refusal;
+use router::{Destination, Refusal};
 use twin::Class;
 
+const DESTINATIONS: [Destination; 3] = [Destination::Host, Destination::Elsewhere, Destination::Unknown];
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -96,27 +97,68 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
         (tcp(v4(host), 40_000, 3784), Class::Own),
     ] {
         for refusal in [Refusal::ForHost, Refusal::LinkMulticast, Refusal::NotIp, Refusal::Vlan] {
-            assert_eq!(Class::of(refusal, &frame), Some(class), "{frame:02x?}");
+            assert_eq!(Class::of(refusal, Destination::Unknown, &frame), Some(class), "{frame:02x?}");
             if frame.len() > 14 {
                 let once = tagged(frame.clone(), 0x8100);
-                assert_eq!(Class::of(refusal, &once), Some(class), "tagged: {frame:02x?}");
-                assert_eq!(Class::of(refusal, &tagged(once, 0x88A8)), Some(class), "twice: {frame:02x?}");
+                assert_eq!(Class::of(refusal, Destination::Unknown, &once), Some(class), "tagged: {frame:02x?}");
+                assert_eq!(
+                    Class::of(refusal, Destination::Unknown, &tagged(once, 0x88A8)),
+                    Some(class),
+                    "twice: {frame:02x?}"
+                );
             }
         }
         // What the host's routing decides may be for the host too.
         let left = if class == Class::Own { Class::Left } else { class };
-        assert_eq!(Class::of(Refusal::LeftToHost, &frame), Some(left), "{frame:02x?}");
+        assert_eq!(Class::of(Refusal::LeftToHost, Destination::Unknown, &frame), Some(left), "{frame:02x?}");
     }
 }
 
 #[test]
 fn a_fragment_has_no_ports() {
     let mut frame = tcp(v4([10, 0, 0, 1]), 179, 179);
-    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Bgp));
+    assert_eq!(Class::of(Refusal::ForHost, Destination::Host, &frame), Some(Class::Bgp));
     frame[21] = 1;
-    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Own));
+    assert_eq!(Class::of(Refusal::ForHost, Destination::Host, &frame), Some(Class::Own));
     frame[23] = 89;
-    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Ospf), "by its number");
+    assert_eq!(Class::of(Refusal::ForHost, Destination::Host, &frame), Some(Class::Ospf), "by its number");
+}
+
+#[test]
+fn what_passes_by_is_of_no_protocol_whatever_it_carries() {
+    let to = [198, 51, 100, 1];
+    let starts: [&dyn Fn() -> PacketBuilderStep<etherparse::IpHeaders>; 3] =
+        [&|| v4(to), &|| v6(0x2001), &|| ethernet().ipv4([169, 254, 0, 1], to, 255)];
+    for start in starts {
+        for frame in [ip(start(), 89), ip(start(), 112), tcp(start(), 9, 179), udp(start(), 3784), udp(start(), 4784)] {
+            for (refusal, class) in [
+                (Refusal::LeftToHost, Class::Left),
+                (Refusal::MartianSource, Class::Left),
+                (Refusal::MartianDestination, Class::Left),
+                (Refusal::Ttl, Class::Error),
+            ] {
+                assert_eq!(
+                    Class::of(refusal, Destination::Elsewhere, &frame),
+                    Some(class),
+                    "{refusal:?}: {frame:02x?}"
+                );
+                for destination in [Destination::Host, Destination::Unknown] {
+                    let class = Class::of(refusal, destination, &frame);
+                    assert!(class.is_some_and(Class::is_routing), "{refusal:?}, {destination:?}: {frame:02x?}");
+                }
+            }
+        }
+    }
+    let solicitation = discovery(135);
+    assert_eq!(Class::of(Refusal::LeftToHost, Destination::Elsewhere, &solicitation), Some(Class::Left));
+    // And other packets are what they are by the refusal, if nobody knows.
+    let ping = ip(v4(to), 1);
+    for (destination, classes) in
+        [(Destination::Host, [Class::Own; 2]), (Destination::Unknown, [Class::Left, Class::Error])]
+    {
+        let of = |refusal| Class::of(refusal, destination, &ping);
+        assert_eq!([Refusal::LeftToHost, Refusal::Ttl].map(of), classes.map(Some));
+    }
 }
 
 /// Whoever is not on the link cannot send with 255, and shares nothing with who is.
@@ -137,9 +179,9 @@ fn from_beyond_the_link_nothing_is_bfd_of_one_hop_or_vrrp() {
             (ip(v4(), 89), Class::Ospf),
             (tcp(v4(), 40_000, 179), Class::Bgp),
         ] {
-            assert_eq!(Class::of(Refusal::ForHost, &frame), Some(class), "{frame:02x?}");
+            assert_eq!(Class::of(Refusal::ForHost, Destination::Host, &frame), Some(class), "{frame:02x?}");
             let left = if class == Class::Own { Class::Left } else { class };
-            assert_eq!(Class::of(Refusal::LeftToHost, &frame), Some(left), "{frame:02x?}");
+            assert_eq!(Class::of(Refusal::LeftToHost, Destination::Unknown, &frame), Some(left), "{frame:02x?}");
         }
     }
 }
@@ -151,12 +193,12 @@ fn what_the_host_answers_is_an_error_whatever_it_carries() {
         [Refusal::Ttl, Refusal::TooBig, Refusal::NoRoute, Refusal::Options, Refusal::Unreachable, Refusal::Prohibited]
     {
         for transit in [udp(v4(to), 53), udp(v4(to), 3784), udp(v4(to), 4784), ip(v4(to), 89), tcp(v4(to), 179, 5)] {
-            assert_eq!(Class::of(refusal, &transit), Some(Class::Error), "{refusal:?}");
+            assert_eq!(Class::of(refusal, Destination::Elsewhere, &transit), Some(Class::Error), "{refusal:?}");
         }
     }
     let bgp = tcp(v4(to), 179, 5);
-    assert_eq!(Class::of(Refusal::Unresolved, &bgp), Some(Class::Unresolved));
-    assert_eq!(Class::of(Refusal::Probe, &bgp), Some(Class::Probe));
+    assert_eq!(Class::of(Refusal::Unresolved, Destination::Host, &bgp), Some(Class::Unresolved));
+    assert_eq!(Class::of(Refusal::Probe, Destination::Host, &bgp), Some(Class::Probe));
 }
 
 #[test]
@@ -179,10 +221,10 @@ fn what_no_host_has_is_dropped_and_link_local_is_not() {
             // The first odd address is not all there is to look at.
             ([169, 254, 0, 1], [127, 0, 0, 1], None),
         ] {
-            assert_eq!(Class::of(refusal, &between(from, to)), class, "{from:?} to {to:?}");
+            assert_eq!(Class::of(refusal, Destination::Host, &between(from, to)), class, "{from:?} to {to:?}");
         }
         let bgp_unnumbered = tcp(v6(0xFE80), 40_000, 179);
-        assert_eq!(Class::of(refusal, &bgp_unnumbered), Some(Class::Bgp));
+        assert_eq!(Class::of(refusal, Destination::Host, &bgp_unnumbered), Some(Class::Bgp));
         let between = |from: [u8; 16], to: [u8; 16]| ip(ethernet().ipv6(from, to, 64), 58);
         let (good, mut mapped) = ([0x20; 16], [0; 16]);
         mapped[10..12].fill(0xFF);
@@ -190,9 +232,9 @@ fn what_no_host_has_is_dropped_and_link_local_is_not() {
         for (from, to) in
             [([0; 16], good), (good, [0; 16]), (loopback, good), (good, loopback), (mapped, good), ([0xFF; 16], good)]
         {
-            assert_eq!(Class::of(refusal, &between(from, to)), None, "{from:?} to {to:?}");
+            assert_eq!(Class::of(refusal, Destination::Host, &between(from, to)), None, "{from:?} to {to:?}");
         }
-        assert_eq!(Class::of(refusal, &[]), None);
+        assert_eq!(Class::of(refusal, Destination::Host, &[]), None);
     }
 }
 
@@ -207,7 +249,7 @@ fn false_headers_blackholes_and_other_stations_are_nothing_to_the_host() {
         Refusal::Checksum,
         Refusal::Blackhole,
     ] {
-        assert_eq!(Class::of(refusal, &frame), None, "{refusal:?}");
+        assert_eq!(Class::of(refusal, Destination::Unknown, &frame), None, "{refusal:?}");
     }
 }
 
@@ -220,7 +262,9 @@ proptest! {
             place.copy_from_slice(kinds[kind]);
         }
         for refusal in Refusal::ALL {
-            let _ = Class::of(refusal, &frame);
+            for destination in DESTINATIONS {
+                let _ = Class::of(refusal, destination, &frame);
+            }
         }
     }
 }

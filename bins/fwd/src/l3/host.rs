@@ -75,8 +75,8 @@ impl Routes for ByKernel {
 
     #[inline(always)]
     fn offer(&mut self, port: usize, packet: Packet, refusal: Refusal, now: u64) -> Option<Packet> {
-        let refusal = self.forwarder.to_host(refusal, packet.data());
-        self.lane.offer(port, packet, refusal, now)
+        let destination = self.forwarder.destination(port, refusal, packet.data());
+        self.lane.offer(port, packet, (refusal, destination), now)
     }
 
     #[inline(always)]
