@@ -16,7 +16,8 @@ use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Control of the link: ARP, neighbour and router discovery, LLDP, and whatever else is not IP.
+    /// Control of the link: ARP, neighbour and router discovery with its hop limit of 255 (RFC 4861, 6.1 and 7.1), LLDP, and whatever
+    /// else is not IP.
     Link,
     /// OSPF, by its number. Each routing protocol has a class, so that a flood of one starves no other.
     Ospf,
@@ -50,7 +51,7 @@ const VRRP: u8 = 112;
 const BGP: u16 = 179;
 const BFD: [u16; 2] = [3784, 6784];
 const BFD_MULTIHOP: u16 = 4784;
-/// The TTL of what comes from a station of the link (RFC 5082).
+/// The TTL of what comes from a station of the link (RFC 5082; RFC 4861, 7.1).
 const FROM_THE_LINK: u8 = 255;
 /// ICMPv6 types of neighbour discovery (RFC 4861): router solicitation to redirect.
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
@@ -170,7 +171,7 @@ impl Class {
                 Some(header) if header.version() == 6 => {
                     let behind = payload.get(header.0.len()..).unwrap_or_default();
                     let discovers = behind.first().is_some_and(|kind| DISCOVERY.contains(kind));
-                    if header.next_header() == protocol::ICMPV6 && discovers {
+                    if header.next_header() == protocol::ICMPV6 && discovers && header.hop_limit() == FROM_THE_LINK {
                         return Self::Link;
                     }
                     routing(header.next_header(), header.hop_limit(), behind)

@@ -163,10 +163,15 @@ fn what_passes_by_is_of_no_protocol_whatever_it_carries() {
 
 /// Whoever is not on the link cannot send with 255, and shares nothing with who is.
 #[test]
-fn from_beyond_the_link_nothing_is_bfd_of_one_hop_or_vrrp() {
+fn from_beyond_the_link_nothing_is_bfd_of_one_hop_or_vrrp_or_discovery() {
     let host = [10, 0, 0, 1];
     for ttl in [0, 1, 64, 254] {
         let v4 = || ethernet().ipv4([192, 0, 2, 1], host, ttl);
+        for kind in 133..=137 {
+            let mut frame = discovery(kind);
+            frame[21] = ttl;
+            assert_eq!(Class::of(Refusal::ForHost, Destination::Host, &frame), Some(Class::Own), "{kind}, {ttl}");
+        }
         let v6 = || ethernet().ipv6([0x20; 16], [0x21; 16], ttl);
         for (frame, class) in [
             (udp(v4(), 3784), Class::Own),
