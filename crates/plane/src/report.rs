@@ -19,6 +19,8 @@ pub struct Report {
     pub waiting: usize,
     /// Numbers of the ports whose interface is not there: nothing is to come in or leave by them, nor by whatever has become of it.
     pub closed: Vec<usize>,
+    /// What was met while the kernel was followed; of a [`Plane`] alone there is nothing.
+    pub follower: kernel::Counts,
     /// What is or was left to the kernel, and why, and what else a person should know: a line each.
     pub lines: Vec<String>,
 }
@@ -69,6 +71,7 @@ impl Plane {
             next_hops,
             waiting: numbers_waiting + hosts_waiting + failed,
             closed: self.ports.closed(),
+            follower: kernel::Counts::default(),
             lines,
         }
     }

@@ -199,6 +199,7 @@ impl Runner {
 
     fn publish(&self) {
         let mut report = self.plane.report();
+        report.follower = self.follower.counts();
         report.lines.extend(self.trouble.map(|error| format!("the tables are as they were: {error}")));
         self.shared.update(|state| state.report = report);
     }

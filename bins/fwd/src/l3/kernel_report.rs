@@ -21,6 +21,12 @@ pub(crate) struct KernelReport {
     pub(super) next_hops: usize,
     /// Changes that wait for room in the tables.
     pub(super) waiting: usize,
+    /// Times that the kernel's messages were lost, as its buffer was full, and all tables were read again.
+    pub(super) overflows: u64,
+    /// Reads of all tables that a change or a loss interrupted.
+    pub(super) interrupted: u64,
+    /// Messages of the kernel that are not what they should be.
+    pub(super) malformed: u64,
     /// What is left to the kernel, and why, and what else a person should know.
     pub(super) remarks: Vec<String>,
     /// One for each port.
@@ -60,7 +66,8 @@ struct ClassReport {
 impl KernelReport {
     /// What the tables hold, and what twins have counted; `remarks` are those that do not change.
     pub(super) fn of(tables: &Handle, twins: &Running, ports: usize, remarks: &[String]) -> Self {
-        let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, closed, lines, .. } = tables.report();
+        let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, closed, follower, lines, .. } =
+            tables.report();
         let is_closed = |port| tables.is_ready() && closed.contains(&port);
         let twins = (0..ports).filter_map(|port| TwinReport::of(twins, port, is_closed(port))).collect();
         Self {
@@ -70,6 +77,9 @@ impl KernelReport {
             neighbours,
             next_hops,
             waiting,
+            overflows: follower.overflows,
+            interrupted: follower.interrupted,
+            malformed: follower.malformed,
             remarks: [remarks, &lines].concat(),
             twins,
         }
@@ -93,7 +103,14 @@ impl KernelReport {
         let gone = self.twins.iter().filter(|twin| twin.was_deleted);
         let gone = gone.map(|twin| format!("host: the interface {} was deleted; start again", twin.name));
         let remarks = self.remarks.iter().map(|remark| format!("kernel: {remark}"));
-        [tables, twins].into_iter().chain(gone).chain(remarks).collect()
+        let met = [
+            (self.overflows, "overflow"),
+            (self.interrupted, "interrupted read"),
+            (self.malformed, "malformed message"),
+        ];
+        let met = met.into_iter().filter(|(count, _)| *count > 0);
+        let met = met.map(|(count, what)| format!("kernel: {} while its tables were followed", counted(count, what)));
+        [tables, twins].into_iter().chain(met).chain(gone).chain(remarks).collect()
     }
 }
 
