@@ -42,7 +42,7 @@ impl Neighbours {
 
     /// Where frames to a neighbour go; `None` while the kernel would ask.
     pub(crate) fn mac(&self, interface: u32, address: IpAddr) -> Option<[u8; 6]> {
-        self.by_key.get(&(interface, address))?.usable().filter(|mac| mac[0] & 1 == 0)
+        self.by_key.get(&(interface, address)).and_then(station)
     }
 
     pub(crate) fn has(&self, interface: u32, address: IpAddr) -> bool {
@@ -117,6 +117,11 @@ impl Neighbours {
     }
 }
 
+/// The address to send to, if the kernel would send there now; that of a group is the kernel's business.
+fn station(neighbour: &Neighbour) -> Option<[u8; 6]> {
+    neighbour.usable().filter(|mac| mac[0] & 1 == 0)
+}
+
 impl Plane {
     /// Sets how many neighbours the kernel keeps at most, of IPv4 and IPv6 (`net.ipv4.neigh.default.gc_thresh3`), for the report.
     pub fn set_neighbour_limits(&mut self, limits: [Option<usize>; 2]) {
@@ -126,7 +131,7 @@ impl Plane {
     /// A neighbour is so now, or forgotten.
     pub(crate) fn set_neighbour(&mut self, interface: u32, address: IpAddr, now: Option<Neighbour>) {
         let (key, neighbours) = ((interface, address), &mut self.neighbours);
-        let usable = |neighbour: Option<Neighbour>| neighbour.map(|neighbour| neighbour.usable().is_some());
+        let usable = |neighbour: Option<Neighbour>| neighbour.map(|neighbour| station(&neighbour).is_some());
         let before = match now {
             Some(now) => neighbours.by_key.insert(key, now),
             None => neighbours.by_key.remove(&key),

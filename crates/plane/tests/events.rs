@@ -404,3 +404,23 @@ proptest! {
         compare(&mut asked, &model, |fates, fate| fates.contains(fate));
     }
 }
+
+#[test]
+fn a_neighbour_that_had_the_address_of_a_group_is_sent_to() {
+    let ((mut plane, mut asked), mut model) = (fresh(200, 20), Model::default());
+    let port = Interface { name: PORTS[0].to_owned(), mac: Some(MAC), mtu: 1500, up: true, ..Interface::default() };
+    let port = Interface { forwarding: [true; 2], ..port };
+    let known = |mac| Some(Neighbour { mac: Some(mac), state: 2 });
+    let (to, leg) = (ADDRESSES[5].parse().unwrap(), Leg { interface: 1, gateway: None, weight: 1 });
+    for step in [
+        Step::Interface(1, Some(port)),
+        Step::Route(Prefix { address: "0.0.0.0".parse().unwrap(), len: 0 }, Some(Target::NextHops(3))),
+        Step::NextHops(3, Hops::Forward(vec![leg])),
+        Step::Neighbour(1, to, known([3; 6])),
+        Step::Neighbour(1, to, known([2, 0, 0, 0, 9, 0])),
+    ] {
+        model.follow(&step);
+        tell(&mut plane, &step, &mut 0);
+        compare(&mut asked, &model, |fates, fate| fates.contains(fate));
+    }
+}
