@@ -504,6 +504,7 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "1k,2k,3k"], 2, "3 rates for 2 ports that send; give one for all"),
         (&["soft:a", "soft:b", "--rate", "1k,2k", "--one-way"], 2, "2 rates for 1 port that sends"),
         (&["soft:a", "soft:b", "--rate", "1k,"], 2, "no rate"),
+        (&["soft:a", "soft:b", "--rate", "1k", "--rate", "2k"], 2, "cannot be used multiple times"),
         (&["soft:a", "soft:b", "--rate", "1k,15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),
         (&["soft:a", "soft:b", "--rate", "15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) struct Pace {
     /// Rate of each port that sends: frames a second (1500, 1.5Mpps), bit/s with or without preamble and gap (5G:L1, 5G:L2), or a
     /// share of the line (50%); without it as many as the port takes. Several (1k,2k) are those of the ports that send, in their order
-    #[arg(long, value_name = "RATE,RATE", value_delimiter = ',')]
+    #[arg(long, value_name = "RATE,RATE", value_delimiter = ',', action = clap::ArgAction::Set)]
     pub(crate) rate: Vec<Load>,
 
     /// How frames are spread: even, bursts:N, poisson or poisson:SEED
