@@ -196,13 +196,14 @@ fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
     let [frames, lost] = ["frames", "lost"].map(|what| of_cable(&said, "b", what));
     assert!(frames < 5_000 || (lost * 100).abs_diff(frames * 10) < frames * 3, "{said}");
     match value(&run, "loss at 20,000 pps") {
-        // Its interval ends 1.96 deviations above it; five are 2.4 % of the 4,000 frames.
+        // Its interval ends 1.96 deviations above it, and begins without what bursts of the generator may have lost; three more are 1.4 %.
         Some(loss) => {
             let rows = run["rows"].as_array().unwrap();
             let row = rows.iter().find(|row| row["test"] == "loss at 20,000 pps").unwrap();
             let [low, high] = [0, 1].map(|end| row["interval"][end].as_f64().unwrap());
             assert!((low..=high).contains(&loss), "{row}");
-            assert!((loss - 10.0).abs() <= (high - loss) / 1.96 * 5.0, "{row}");
+            let beyond = (high - loss) / 1.96 * 3.0;
+            assert!((low - beyond..=high + beyond).contains(&10.0), "{row}");
         }
         None => assert_reason(&run, path, "loss"),
     }
