@@ -37,7 +37,7 @@ impl MeasureRig {
     #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn new(burst: usize, ring: u16) -> Self {
         let writer = TagWriter::new(Kind::Full, STREAM, FRAME.into(), 42, None).expect("room for a tag");
-        let coverage = Some(Coverage { checksum_at: 40, from: 26, zero_is_none: true });
+        let coverage = Some(Coverage { checksum_at: 40, from: 26, zero_is_none: true, zero_as_ones: true });
         let arriving = TagWriter::new(Kind::Full, STREAM, FRAME.into(), 42, coverage).expect("room for a tag");
         let pps = burst as u64 * HZ / STEP;
         let rate = pps.to_string().parse::<Load>().and_then(|load| load.rate(FRAME.into(), None)).expect("a rate");

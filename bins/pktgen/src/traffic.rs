@@ -314,9 +314,10 @@ fn checksum_of(frames: &Stream, frame: &[u8]) -> Option<u16> {
 }
 
 /// The checksum that covers the last bytes of a stream's frames, if any does. What it covers begins at an even offset, as it does itself,
-/// and one of 0 was written as ones.
+/// and one that is computed always says something.
 fn coverage(stream: &Stream) -> Option<Coverage> {
-    stream.checksum_at().map(|checksum_at| Coverage { checksum_at, from: checksum_at, zero_is_none: false })
+    let zero_as_ones = stream.writes_zero_as_ones();
+    stream.checksum_at().map(|at| Coverage { checksum_at: at, from: at, zero_is_none: false, zero_as_ones })
 }
 
 #[cfg(test)]

@@ -206,6 +206,8 @@ pub struct Coverage {
     pub from: usize,
     /// A checksum of 0 says that there is none (UDP over IPv4, RFC 768), and stays.
     pub zero_is_none: bool,
+    /// A sum that gives 0 is written as 0xffff (UDP, RFC 768), and not as 0 (all others, RFC 1624).
+    pub zero_as_ones: bool,
 }
 
 /// Writes the tags of a stream.
@@ -295,7 +297,7 @@ impl TagWriter {
     /// use measure::{Coverage, Kind, TagWriter};
     ///
     /// // A checksum of nothing but zeros.
-    /// let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: false };
+    /// let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: false, zero_as_ones: true };
     /// let writer = TagWriter::new(Kind::Full, 7, 60, 42, Some(coverage))?;
     /// let (mut frame, mut other) = ([0; 60], [0; 60]);
     /// frame[40..42].fill(0xff);
@@ -330,9 +332,10 @@ impl TagWriter {
         frames: impl Iterator<Item = &'f mut [u8]>,
         first: u32,
         due: &[u64],
-        Coverage { checksum_at, from, .. }: Coverage,
+        Coverage { checksum_at, from, zero_as_ones, .. }: Coverage,
         checksum: Option<u16>,
     ) {
+        let zero = if zero_as_ones { 0xffff } else { 0 };
         let checksum = checksum.map(|checksum| u16::from_le_bytes(checksum.to_be_bytes()));
         let mut next = self.head | u64::from(first) << NUMBER;
         for (frame, due) in frames.zip(due) {
@@ -361,8 +364,7 @@ impl TagWriter {
             let old = checksum.unwrap_or(u16::from_le_bytes(*place)).rotate_left(turn);
             // The mark is in front by then, and leaves room for all carries.
             let new = !residue(tag + u64::from(!old));
-            // 0 and 0xffff are the same sum, and 0 may say that there is none.
-            *place = if new == 0 { 0xffff } else { new }.rotate_left(turn).to_le_bytes();
+            *place = if new == 0 { zero } else { new }.rotate_left(turn).to_le_bytes();
         }
     }
 
@@ -372,7 +374,7 @@ impl TagWriter {
         let before = Sum::of(&frame[at..]).folded();
         self.write_tag(frame, number, due);
         let after = Sum::of(&frame[at..]).folded();
-        let Some(Coverage { checksum_at, from, zero_is_none }) = self.coverage else { return };
+        let Some(Coverage { checksum_at, from, zero_is_none, zero_as_ones }) = self.coverage else { return };
         // What begins in the middle of a word of the sum counts with its bytes swapped (RFC 1071, section 2 (B)).
         let swap = |sum: u16| if at.abs_diff(from) % 2 == 1 { sum.swap_bytes() } else { sum };
         let Some(place) =
@@ -384,9 +386,14 @@ impl TagWriter {
         if old == 0 && zero_is_none {
             return;
         }
-        // 0 and 0xffff are the same sum, and 0 may say that there is none.
         let new = match update_u16(old, swap(before), swap(after)) {
-            0 => 0xffff,
+            0 | 0xffff => {
+                if zero_as_ones {
+                    0xffff
+                } else {
+                    0
+                }
+            }
             new => new,
         };
         *place = new.to_be_bytes();

@@ -141,10 +141,10 @@ proptest! {
     #[test]
     fn over_zeros_many_are_written_as_one_by_one(
         short: bool, first: u32, due in prop::collection::vec(any::<u64>(), 0..40), len in 0..90_usize, from in 20..36_usize,
-        checksum in prop_oneof![4 => any::<u16>(), 1 => Just(0), 1 => Just(0xffff)], zero_is_none: bool, fill: u8,
+        checksum in prop_oneof![4 => any::<u16>(), 1 => Just(0), 1 => Just(0xffff)], zero_is_none: bool, zero_as_ones: bool, fill: u8,
     ) {
         let kind = if short { Kind::Short } else { Kind::Full };
-        let coverage = Coverage { checksum_at: from + 6, from, zero_is_none };
+        let coverage = Coverage { checksum_at: from + 6, from, zero_is_none, zero_as_ones };
         let writer = TagWriter::new(kind, 0x1234, 60, 42, Some(coverage)).unwrap();
         let frame = |n: usize| {
             let mut frame = vec![fill; len + n % 2];
@@ -184,7 +184,7 @@ proptest! {
         let checksum = u16::try_from(0xffff - sum).unwrap();
         frame[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
         prop_assert_eq!(residue(&frame[from..]), 0);
-        let coverage = Coverage { checksum_at, from, zero_is_none: true };
+        let coverage = Coverage { checksum_at, from, zero_is_none: true, zero_as_ones: true };
         let kind = if short { Kind::Short } else { Kind::Full };
         let writer = TagWriter::new(kind, 9, frame.len(), from + 8, Some(coverage)).unwrap();
         for number in (number..).take(1 + usize::from(twice)) {
@@ -195,15 +195,48 @@ proptest! {
     }
 }
 
+/// A tag for each of 65,535 sums, each beside the checksum computed anew.
+#[test]
+fn a_sum_of_zero_is_written_as_its_protocol_has_it() {
+    for (zero_as_ones, over_zeros, kind) in
+        [(false, false, Kind::Short), (false, true, Kind::Full), (true, false, Kind::Full), (true, true, Kind::Short)]
+    {
+        let coverage = Coverage { checksum_at: 50, from: 34, zero_is_none: false, zero_as_ones };
+        let writer = TagWriter::new(kind, 1, 80, 54, Some(coverage)).unwrap();
+        let mut clean = [0x11; 80];
+        clean[80 - kind.bytes()..].fill(0);
+        clean[50..52].fill(0);
+        let checksum = u16::try_from(0xffff - residue(&clean[34..])).unwrap();
+        clean[50..52].copy_from_slice(&checksum.to_be_bytes());
+        let mut zeros = 0;
+        for number in 0..65_535 {
+            let mut frame = clean;
+            if over_zeros {
+                writer.write_all_over_zeros([&mut frame[..]].into_iter(), number, &[7], None);
+            } else {
+                writer.write(&mut frame, number, 7);
+            }
+            let written = u16::from_be_bytes([frame[50], frame[51]]);
+            frame[50..52].fill(0);
+            let sum = 0xffff - residue(&frame[34..]);
+            let is_zero = sum == 0xffff;
+            let expected = if is_zero && !zero_as_ones { 0 } else { sum };
+            assert_eq!(u64::from(written), expected, "{kind:?}, number {number}");
+            zeros += u32::from(is_zero);
+        }
+        assert_eq!(zeros, 1, "each sum once");
+    }
+}
+
 #[test]
 fn no_checksum_stays_none() {
-    let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: true };
+    let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: true, zero_as_ones: true };
     let mut frame = [0; 60];
     TagWriter::new(Kind::Full, 1, 60, 42, Some(coverage)).unwrap().write(&mut frame, 7, 8);
     assert_eq!(frame[40..42], [0, 0]);
     assert_eq!(Tag::parse(&frame).unwrap().number, 7);
     // Not in the frame: left alone.
-    let coverage = Coverage { checksum_at: 59, from: 34, zero_is_none: false };
+    let coverage = Coverage { checksum_at: 59, from: 34, zero_is_none: false, zero_as_ones: false };
     TagWriter::new(Kind::Full, 1, 60, 42, Some(coverage)).unwrap().write(&mut frame, 8, 8);
     assert_eq!(Tag::parse(&frame).unwrap().number, 8);
 }
@@ -230,7 +263,7 @@ fn times_wrap() {
 #[test]
 fn places_outside_of_the_frame_are_left_alone() {
     for checksum_at in [59, 60, usize::MAX - 1, usize::MAX] {
-        let coverage = Coverage { checksum_at, from: usize::MAX, zero_is_none: false };
+        let coverage = Coverage { checksum_at, from: usize::MAX, zero_is_none: false, zero_as_ones: false };
         let mut frame = [0; 60];
         TagWriter::new(Kind::Full, 0, 60, 42, Some(coverage)).unwrap().write(&mut frame, 1, 2);
         assert_eq!(frame[..46], [0; 46]);

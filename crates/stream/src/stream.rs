@@ -38,7 +38,8 @@ pub struct Stream {
     period: Option<u64>,
     /// Bytes at the end of each frame that are left zero.
     tail: usize,
-    checksum_at: Option<usize>,
+    /// Where it lies, and whether it is never 0.
+    checksum: Option<(usize, bool)>,
     has_one_form: bool,
     /// Sizes in their order, and which is next.
     cycle: Vec<u16>,
@@ -66,7 +67,7 @@ impl Stream {
     pub fn new(definition: &Definition, reserve_tail: usize, seed: u64) -> Result<Self> {
         let builder = Builder::new(definition, reserve_tail, seed)?;
         let checksums = &definition.layout.checksums;
-        let checksum_at = checksums.iter().rev().find(|sum| sum.to.is_none()).map(|sum| sum.at);
+        let checksum = checksums.iter().rev().find(|sum| sum.to.is_none()).map(|sum| (sum.at, sum.never_zero));
         let only = definition.sizes.only().map(usize::from);
         let (mut frame, mut program) = builder.build();
         let (end, period) = (program.end(), program.period().filter(|period| *period <= LONGEST_TABLE));
@@ -87,7 +88,7 @@ impl Stream {
             flows: definition.flows(),
             period,
             tail: reserve_tail,
-            checksum_at,
+            checksum,
             has_one_form: definition.has_one_form(),
             cycle: definition.sizes.cycle().to_vec(),
             turn: 0,
@@ -131,7 +132,7 @@ impl Stream {
             return false;
         };
         // Whoever writes to the reserved bytes updates this one, so it is written anew though it may be the same in all.
-        if let Some(at) = self.checksum_at {
+        if let Some((at, _)) = self.checksum {
             (from, last) = (from.min(at), last.max(at + 1));
         }
         let holds_all = |len: &usize| *len <= *head && last < from.min(*head - len) + len;
@@ -190,12 +191,17 @@ impl Stream {
         self.cycle.iter().all(|size| *size == first).then_some(first)
     }
 
-    /// Where the checksum lies that covers the reserved bytes, if any does: who writes to these updates it by RFC 1624, and writes
-    /// 0xffff where it becomes 0, which is the same for protocols other than UDP. Of several, one in the other, it is the innermost;
-    /// the others stay right.
+    /// Where the checksum lies that covers the reserved bytes, if any does: who writes to these updates it by RFC 1624. Of several, one in
+    /// the other, it is the innermost; the others stay right.
     #[must_use]
     pub fn checksum_at(&self) -> Option<usize> {
-        self.checksum_at
+        self.checksum.map(|(at, _)| at)
+    }
+
+    /// Whether a sum of 0 is written as 0xffff there: in UDP, where 0 says that there is none (RFC 768).
+    #[must_use]
+    pub fn writes_zero_as_ones(&self) -> bool {
+        self.checksum.is_some_and(|(_, never_zero)| never_zero)
     }
 
     /// Writes the next frames, each into a slice as long as [`Self::sizes`] says: headers and payload in whole, and zeros in the
