@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use trial::simulate::{Device, Truth};
-use trial::{AnyTest, Line, Method as _, Profile, Setup};
+use trial::{AnyTest, Line, Profile, Setup};
 
 /// The rate of a line of 10 Gbit/s.
 fn line_rate(size: u32) -> f64 {
@@ -31,16 +31,7 @@ fn run(capacity: f64, seed: u64, sizes: &[u32]) -> String {
             ..Truth::default()
         };
         let mut device = Device::new(truth, seed + u64::from(size));
-        let mut test = |setup: Setup| {
-            let mut test = setup.start(&profile).unwrap();
-            lines += &format!("{}\n", Line::test(size, setup));
-            while let Some(trial) = test.next() {
-                let outcome = device.run(&trial);
-                lines += &format!("{}\n", Line::trial(trial, outcome));
-                test.tell(&outcome).unwrap();
-            }
-            test
-        };
+        let mut test = |setup| device.test((&profile, size), setup, &mut lines).unwrap();
         test(Setup::Frmol { rate: most });
         let goals = profile.throughput.goals.clone();
         let found = test(Setup::Throughput { goals, low: 9_001.0, high: most });

@@ -3,7 +3,7 @@
 //! It works on counts, not on frames: a trial of a minute takes no longer than one of a second.
 
 use crate::trial::{real, whole};
-use crate::{Delays, Outcome, Traffic, Trial};
+use crate::{AnyTest, Delays, Error, Line, Method as _, Outcome, Profile, Setup, Traffic, Trial};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -102,6 +102,28 @@ impl Device {
     #[must_use]
     pub fn new(truth: Truth, seed: u64) -> Self {
         Self { truth, random: Xoshiro256PlusPlus::seed_from_u64(seed) }
+    }
+
+    /// Does the trials of a test with frames of `size` bytes, and appends the lines of it that a run would have written. Returns the test,
+    /// which has ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Setup::start`].
+    pub fn test(
+        &mut self,
+        (profile, size): (&Profile, u32),
+        setup: Setup,
+        lines: &mut String,
+    ) -> Result<AnyTest, Error> {
+        let mut test = setup.start(profile)?;
+        *lines += &format!("{}\n", Line::test(size, setup));
+        while let Some(trial) = test.next() {
+            let outcome = self.run(&trial);
+            *lines += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome)?;
+        }
+        Ok(test)
     }
 
     /// Does a trial.

@@ -166,13 +166,8 @@ fn each_missing_figure_has_its_reason() {
 
 /// The rows of a test with a device.
 fn rows(truth: Truth, setup: &Setup, profile: &Profile) -> Vec<trial::Row> {
-    let (mut device, mut test) = (Device::new(truth, 1), setup.start(profile).unwrap());
-    let mut text = format!("{}\n{}\n", Line::run(profile.clone()), Line::test(64, setup.clone()));
-    while let Some(trial) = test.next() {
-        let outcome = device.run(&trial);
-        text += &format!("{}\n", Line::trial(trial, outcome));
-        test.tell(&outcome).unwrap();
-    }
+    let mut text = format!("{}\n", Line::run(profile.clone()));
+    Device::new(truth, 1).test((profile, 64), setup.clone(), &mut text).unwrap();
     Report::read(&text).unwrap().rows()
 }
 

@@ -1,7 +1,7 @@
 //! Folders of runs that a simulated device has had.
 
 use trial::simulate::{Device, Truth};
-use trial::{Line, Method as _, Profile, Setup};
+use trial::{Line, Profile, Setup};
 
 /// Numbers as `pktgen rfc2544 --one-way` has them for trials of so many seconds, done so often.
 pub(crate) fn profile(seconds: f64, repetitions: u32) -> Profile {
@@ -23,13 +23,7 @@ pub(crate) fn profile(seconds: f64, repetitions: u32) -> Profile {
 pub(crate) fn simulated(profile: &Profile, truth: Truth, setups: Vec<Setup>) -> String {
     let (mut device, mut lines) = (Device::new(truth, 1), format!("{}\n", Line::run(profile.clone())));
     for setup in setups {
-        let mut test = setup.start(profile).unwrap();
-        lines += &format!("{}\n", Line::test(64, setup));
-        while let Some(trial) = test.next() {
-            let outcome = device.run(&trial);
-            lines += &format!("{}\n", Line::trial(trial, outcome));
-            test.tell(&outcome).unwrap();
-        }
+        device.test((profile, 64), setup, &mut lines).unwrap();
     }
     lines
 }
