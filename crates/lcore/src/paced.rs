@@ -36,7 +36,6 @@ use mempool::{Batch, Packet, PoolCache};
 pub struct PacedRx<Q> {
     /// The queue.
     pub queue: Q,
-    rest: u64,
     /// When nothing had come, and when it is polled again.
     rests_since: u64,
     next: u64,
@@ -46,7 +45,7 @@ impl<Q: RxQueue> PacedRx<Q> {
     /// Creates one that is polled at once.
     #[must_use]
     pub fn new(queue: Q) -> Self {
-        Self { rest: queue.rest_cycles(), queue, rests_since: 0, next: 0 }
+        Self { queue, rests_since: 0, next: 0 }
     }
 
     /// Receives as [`RxQueue::recv`] does; nothing, and without a look at the queue, while that rests.
@@ -87,7 +86,7 @@ impl<Q: RxQueue> PacedRx<Q> {
     fn found(&mut self, clock: &Clock, packets: usize) {
         if packets == 0 {
             self.rests_since = clock.now();
-            self.next = clock.now().saturating_add(self.rest);
+            self.next = clock.now().saturating_add(self.queue.rest_cycles());
         }
     }
 }

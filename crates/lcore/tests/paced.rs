@@ -96,6 +96,29 @@ fn a_queue_that_had_something_does_not_rest() {
     assert_eq!(counts[..5], [4, 4, 2, 0, 0]);
 }
 
+/// It is asked each time that nothing has come.
+#[test]
+fn how_long_a_queue_rests_may_change() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (_port, mut rx, _wire) = open(&pool, 0);
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(4));
+    let stop = Stop::new().unwrap();
+    let mut rounds = 0;
+    let _ = Loop::new(&stop).run(|clock: &mut Clock| {
+        rounds += 1;
+        if rounds == 3 {
+            rx.queue.rest = LONG;
+        }
+        rx.recv(clock, &mut cache, &mut batch);
+        if rounds == 6 {
+            assert_eq!(rx.queue.calls, 3, "not after the third");
+            stop.request();
+        }
+        false
+    });
+    assert!(rounds >= 6);
+}
+
 #[test]
 fn a_queue_that_rests_reports_on_no_packets() {
     let pool = Pool::new(&PoolConfig::default()).unwrap();
