@@ -157,8 +157,8 @@ pub trait Port: fmt::Debug {
         Err(self.unsupported("change its receive mode"))
     }
 
-    /// Turns the reception of all multicast frames on or off. When off, broadcast frames and those for groups that were added are
-    /// received. A promiscuous port receives all of them in either case.
+    /// Turns the reception of all multicast frames on or off. When off, broadcast frames are received, and those for groups that
+    /// a driver was told of by a command of its own. A promiscuous port receives all of them in either case.
     ///
     /// # Errors
     ///

@@ -92,7 +92,8 @@ impl<T: Send + 'static> Team<T> {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started or pinned; then a stop is requested on `stop`.
+    /// If a thread cannot be started or pinned; then a stop is requested on `stop`. The other threads have begun by then, and one that
+    /// could not be pinned does its work where it is: until that stop, if it is a loop.
     pub fn start<F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Self, Error>
     where
         F: FnOnce() -> T + Send + 'static,
