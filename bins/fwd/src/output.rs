@@ -19,6 +19,8 @@ pub(crate) struct Output {
 
 /// Turns of a waiting loop before the lcore is offered to others.
 const SPINS: u32 = 100;
+/// Turns that it takes at least where others need the lcore.
+const FEWEST_TURNS: u32 = 500;
 
 impl Output {
     /// `patience` is how long to wait for a full ring before frames are dropped.
@@ -48,7 +50,7 @@ impl Output {
     }
 
     /// The ring is full: tries again until it has taken all, or patience ends (after 20 ms at most when the run is to
-    /// end) and the rest is dropped. Returns the cycles that took.
+    /// end, but not before some tries) and the rest is dropped. Returns the cycles that took.
     #[cold]
     #[inline(never)]
     fn wait_for_room(
@@ -70,7 +72,9 @@ impl Output {
             }
             self.tx.send(cache, batch);
             let waited = tsc::now() - begun;
-            self.stuck = waited > self.patience_cycles || (waited > last_patience && stop.is_requested());
+            let is_over = waited > self.patience_cycles || (waited > last_patience && stop.is_requested());
+            // Time alone says nothing on a machine that stood still. Who yields gives the device's thread a turn each time.
+            self.stuck = is_over && (!yields || turns > FEWEST_TURNS);
         }
         if batch.is_empty() {
             self.stuck = false;
