@@ -19,4 +19,4 @@ ip address add 198.18.1.2/24 dev rwkernel
 ip address add 198.18.2.1/24 dev rwport
 ip link set rwkernel up
 ip link set rwport up
-"$1" ping 'soft:a?wire=tap:rwport' 198.18.2.1 --source 198.18.2.2/24 --kernel=198.18.1.1 --count 100 --interval 10ms --json --quiet
+"$1" ping 'soft:a?wire=tap:rwport' 198.18.2.1 --source 198.18.2.2/24 --kernel=198.18.1.1 --count 100 --interval 10ms --timeout 10s --json --quiet
