@@ -201,7 +201,8 @@ mod tests {
             let turn = (last + last / (times.len() as u64 - 1)).div_ceil(1000);
             let mut table = Pacing::Capture(Timetable::new(&replay, turns, &clock(), catch_up).unwrap());
             table.start(start, end);
-            let all = (0..turns.unwrap_or(400)).flat_map(|nth| times.iter().map(move |time| nth * turn + u64::from(*time)));
+            let until = steps.iter().map(|(step, _)| step).sum::<u64>().max(end.unwrap_or(0));
+            let all = (0..turns.unwrap_or(until / turn + 2)).flat_map(|nth| times.iter().map(move |time| nth * turn + u64::from(*time)));
             let due: Vec<u64> = all.take_while(|due| end.is_none_or(|end| *due < end)).collect();
             let (mut now, mut at, mut missed) = (0, 0, 0);
             for (step, room) in steps {

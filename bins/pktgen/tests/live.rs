@@ -164,8 +164,9 @@ impl Terminal {
 #[test]
 fn keys_steer_a_run_that_is_shown_live() {
     let mut terminal = Terminal::run(&[]);
-    let text = terminal.shows("soft:a > soft:b");
-    assert!(text.contains("asked pps") && text.contains("s start/stop"), "{text}");
+    // What is drawn last.
+    let text = terminal.shows("s start/stop");
+    assert!(text.contains("asked pps") && text.contains("soft:a > soft:b"), "{text}");
     assert!(terminal.screen.lock().unwrap().screen().alternate_screen() && !terminal.is_as_before());
     terminal.shows("counted");
     // Names of the links are known after a second.
@@ -329,7 +330,7 @@ fn a_run_whose_terminal_goes_away_goes_on_if_it_has_another_end() {
     UnixStream::connect(&path).unwrap().write_all(b"{\"do\":\"quit\"}\n").unwrap();
     assert!(run.0.wait().unwrap().success());
 
-    for options in [&["--duration", "1s"][..], &[]] {
+    for options in [&["--duration", "5s"][..], &[]] {
         let mut terminal = Terminal::run(options);
         terminal.shows("counted");
         let mut run = terminal.go_away();

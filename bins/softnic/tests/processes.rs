@@ -7,6 +7,7 @@ use mempool::Batch;
 use nic::{Port as _, RxQueue as _, TxQueue as _};
 use rustix::process::Signal;
 use server::{LIMIT, Process, Servers, pool, until};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
@@ -290,7 +291,7 @@ fn s4_nobody_who_reads_its_output_ends_the_service() {
         command.stdout(if full { Stdio::from(output) } else { Stdio::piped() });
         let mut child = command.spawn().unwrap();
         drop(child.stdout.take());
-        until("the socket", || socket.exists());
+        until("a server that listens", || UnixStream::connect(&socket).is_ok());
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::HUP).unwrap();
         let pool = pool();
         let nic = server::open(&format!("vfio-user:{}", socket.display()), &pool);
