@@ -27,7 +27,9 @@ const PROTOCOL: u64 = 1 << 30;
 /// Long enough that only a cancelled operation ends within a test.
 const HOUR: Duration = Duration::from_secs(3600);
 /// Long enough for what a good back end answers at once, on a busy machine too.
-const SECOND: Duration = Duration::from_secs(1);
+const ENOUGH: Duration = Duration::from_secs(2);
+/// So long that ten of them are too long.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// How long a back end takes to answer, in milliseconds; it may be changed while it is at work.
 type Delay = Arc<AtomicU64>;
@@ -145,7 +147,7 @@ fn closing_has_one_limit_too() {
         let _ = theirs.shutdown(std::net::Shutdown::Both);
     });
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let Opened { port, rx, tx } = virtio::open(device, &config(SECOND), &pool).unwrap();
+    let Opened { port, rx, tx } = virtio::open(device, &config(ENOUGH), &pool).unwrap();
     slow.store(true, Ordering::Relaxed);
     // It says nothing any more; but it goes when it sees that nobody is there.
     port.close().unwrap();
@@ -162,16 +164,16 @@ fn a_back_end_that_answers_each_message_of_a_close_just_in_time_is_given_up_as_a
     let (ours, theirs) = UnixStream::pair().unwrap();
     let delay = Delay::default();
     let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
-    let mut config = config(SECOND);
+    let mut config = config(ENOUGH);
     (config.port.rx_queues, config.port.tx_queues) = (4, 4);
     let device = VhostUser::over(ours, trusted()).unwrap();
     let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
     let before = seen.load(Ordering::Relaxed);
-    delay.store(100, Ordering::Relaxed);
+    delay.store(SLOW.as_millis().try_into().unwrap(), Ordering::Relaxed);
     let closed = port.close();
     thread.join().unwrap();
     drop((rx, tx));
-    // Two messages for each of eight rings, of which 100 ms each would be 1.6 s.
+    // Two messages for each of eight rings, of which 200 ms each would be 3.2 s.
     let seen = seen.load(Ordering::Relaxed) - before;
     assert!((1..=10).contains(&seen), "{seen} messages");
     // It goes when nobody is there any more. Where it took too long for that, its memory is kept.
@@ -189,7 +191,7 @@ fn a_back_end_that_trickles_its_answer_about_a_pool_is_lost() {
             tables += u32::from(request == 5);
             for byte in reply_to(request, number) {
                 if request == 5 && tables == 2 {
-                    std::thread::sleep(Duration::from_millis(100));
+                    std::thread::sleep(SLOW);
                 }
                 if theirs.write_all(&[byte]).is_err() {
                     return;
@@ -199,13 +201,13 @@ fn a_back_end_that_trickles_its_answer_about_a_pool_is_lost() {
     });
     let (pool, other) = (pool(), pool());
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let mut opened = virtio::open(device, &config(SECOND), &pool).unwrap();
+    let mut opened = virtio::open(device, &config(ENOUGH), &pool).unwrap();
     let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
     let mut packet = other.alloc().unwrap();
     packet.append(60).unwrap();
     batch.push(packet).unwrap();
     wait("the session to end", || {
-        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "20 bytes take 2 s, and there is 1");
+        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "20 bytes take 4 s, and there are 2");
         assert_eq!(opened.tx[0].counters().unmapped_pool, 0, "nobody has refused the pool");
         !opened.port.link().unwrap().up
     });
@@ -263,13 +265,24 @@ impl Reconnecting {
 
     /// A good back end is in use again after all; then the port is closed.
     fn come_back(self, socket: UnixStream) {
-        let hand = socket.try_clone().unwrap();
-        let (thread, _) = answer(socket, Duration::ZERO);
-        wait("the link to come up again", || self.opened.port.link().unwrap().up);
-        hand.shutdown(std::net::Shutdown::Both).unwrap();
+        let serve = |socket: UnixStream| (socket.try_clone().unwrap(), answer(socket, Duration::ZERO).0);
+        let mut served = vec![serve(socket)];
+        self.listener.set_nonblocking(true).unwrap();
+        wait("the link to come up again", || {
+            // Where nobody answered for too long, the front end has called again.
+            if let Ok((socket, _)) = self.listener.accept() {
+                served.push(serve(socket));
+            }
+            self.opened.port.link().unwrap().up
+        });
+        for (hand, _) in &served {
+            let _ = hand.shutdown(std::net::Shutdown::Both);
+        }
         let Opened { port, rx, tx } = self.opened;
         port.close().unwrap();
-        thread.join().unwrap();
+        for (_, thread) in served {
+            thread.join().unwrap();
+        }
         self.first.join().unwrap();
         drop((rx, tx));
         assert_eq!(self.pool.away(), 0);
@@ -278,12 +291,12 @@ impl Reconnecting {
 
 #[test]
 fn a_back_end_that_answers_each_message_of_a_reconnect_just_in_time_is_given_up_as_a_whole() {
-    let port = Reconnecting::new(&config(SECOND), Duration::ZERO);
-    let (thread, seen) = answer(port.lose(), Duration::from_millis(100));
+    let port = Reconnecting::new(&config(ENOUGH), Duration::ZERO);
+    let (thread, seen) = answer(port.lose(), SLOW);
     // It is given up, and the next one is found.
     let next = port.accept();
     thread.join().unwrap();
-    // 100 ms each. Rings were being started: to stop them takes nothing more of this back end either.
+    // 200 ms each. Rings were being started: to stop them takes nothing more of this back end either.
     let seen = seen.load(Ordering::Relaxed);
     assert!((1..=10).contains(&seen), "{seen} messages");
     port.come_back(next);
@@ -292,7 +305,7 @@ fn a_back_end_that_answers_each_message_of_a_reconnect_just_in_time_is_given_up_
 /// The end of one session and the beginning of the next are one operation.
 #[test]
 fn what_the_end_of_a_session_takes_the_next_one_lacks() {
-    let (limit, parting) = (Duration::from_millis(1500), Duration::from_millis(500));
+    let (limit, parting) = (Duration::from_secs(3), Duration::from_secs(1));
     let port = Reconnecting::new(&config(limit), parting);
     let begun = Instant::now();
     // It is to be reset, and holds the connection a while.
@@ -302,20 +315,20 @@ fn what_the_end_of_a_session_takes_the_next_one_lacks() {
     let port = Reconnecting { opened, pool, listener, hand: UnixStream::pair().unwrap().0, first, _folder };
     let socket = port.accept();
     let found = begun.elapsed();
-    let (thread, seen) = answer(socket, Duration::from_millis(100));
+    let (thread, seen) = answer(socket, SLOW);
     let next = port.accept();
     thread.join().unwrap();
     let seen = seen.load(Ordering::Relaxed);
-    // Where this machine was so slow that a second was not enough for the end, it has begun anew.
-    if found < SECOND {
-        assert!((1..=10).contains(&seen), "{seen} messages, with 1 s of 1.5 left");
+    // Where this machine was so slow that two seconds were not enough for the end, it has begun anew.
+    if found < ENOUGH {
+        assert!((1..=10).contains(&seen), "{seen} messages, with 2 s of 3 left");
     }
     port.come_back(next);
 }
 
 #[test]
 fn a_back_end_that_is_silent_after_a_reconnect_is_given_up() {
-    let config = config(SECOND);
+    let config = config(ENOUGH);
     // One that does not even read.
     let port = Reconnecting::new(&config, Duration::ZERO);
     let deaf = port.lose();
@@ -501,7 +514,7 @@ fn a_silent_back_end_holds_up_nobody_who_sends_from_a_new_pool() {
     let delay = Delay::default();
     let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let mut opened = virtio::open(device, &config(SECOND), &pool).unwrap();
+    let mut opened = virtio::open(device, &config(ENOUGH), &pool).unwrap();
     let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
     let other = self::pool();
     let mut packet = other.alloc().unwrap();

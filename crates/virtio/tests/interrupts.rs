@@ -109,8 +109,8 @@ fn a_wait_in_one_thread_is_ended_by_a_frame_from_another() {
 #[test]
 fn a_device_that_comes_back_and_a_port_that_is_closed_end_a_wait() {
     let mut rig = Rig::with(FakeConfig::default(), &with_interrupts());
-    rig.device.lose("as the test wants it");
     let (device, resets) = (rig.device.clone(), rig.device.resets());
+    rig.device.lose("as the test wants it");
     wait("a reset", || device.resets() > resets && device.is_ready());
     std::thread::scope(|scope| {
         let device = rig.device.clone();

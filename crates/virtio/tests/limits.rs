@@ -304,7 +304,7 @@ fn a_command_that_is_not_answered_ends_with_its_limit_and_at_once_when_cancelled
 fn a_request_that_the_device_has_not_answered_is_not_written_over() {
     let features = BASE | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
     let mut config = config();
-    config.port.time_limit.total = Duration::from_millis(100);
+    config.port.time_limit.total = Duration::from_millis(400);
     let mut rig = Rig::with(with(features), &config);
     rig.device.answer_commands(None);
     rig.device.set_away(true);
