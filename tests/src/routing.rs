@@ -262,7 +262,7 @@ fn of_family<'a>(addresses: &'a [&str], which: usize) -> impl Iterator<Item = &'
 fn bird(speaker: &Speaker<'_>) -> String {
     let mut text = format!("router id {};\nlog stderr all;\n", speaker.id);
     line!(text, "protocol device {{ scan time 1; }}\nprotocol direct {{ ipv4; ipv6; interface \"lo\"; }}");
-    line!(text, "protocol bfd {{ debug {{ events }}; interface \"*\" {{ interval 100 ms; multiplier 10; }}; }}");
+    line!(text, "protocol bfd {{ debug {{ events }}; interface \"*\" {{ interval 100 ms; multiplier 30; }}; }}");
     for (which, (channel, version, bits)) in [("ipv4", "v2", 32), ("ipv6", "v3", 128)].into_iter().enumerate() {
         let set = |addresses: &[&str]| {
             let nets: Vec<String> =
@@ -290,7 +290,7 @@ fn bird(speaker: &Speaker<'_>) -> String {
 }
 
 fn frr_bfd() -> String {
-    "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n  detect-multiplier 10\n".to_owned()
+    "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n  detect-multiplier 30\n".to_owned()
 }
 
 fn frr_ospf(speaker: &Speaker<'_>, v6: bool) -> String {

@@ -1,10 +1,13 @@
 //! A table that comes by BGP over a twin of `fwd l3 --kernel`, which it steers, while pings pass by the ports. Needs root; says why when it is
 //! skipped.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
 use tests::{KernelRouter, Link, Namespace, Process, Suite, eventually, namespaces_possible};
 
 const LINKS: [Link; 2] = [
@@ -22,8 +25,10 @@ const LINKS: [Link; 2] = [
     },
 ];
 const ROUTES: u32 = 20_000;
-/// Of the last of them, and of the right host.
+/// Of one of them, and of the right host.
 const FAR: &str = "20.78.31.1";
+/// Of the right host, by a route that comes last.
+const LAST: &str = "198.51.100.1";
 
 #[test]
 fn a_table_comes_by_a_twin_and_no_packet_is_lost() {
@@ -37,7 +42,9 @@ fn a_table_comes_by_a_twin_and_no_packet_is_lost() {
     router.start(&[&left, &right]);
     let [to_left, to_right] = LINKS;
     right.output(&["ip", "link", "set", "lo", "up"]);
-    right.output(&["ip", "address", "add", FAR, "dev", "lo"]);
+    for address in [FAR, LAST] {
+        right.output(&["ip", "address", "add", address, "dev", "lo"]);
+    }
     left.output(&["ip", "route", "add", "default", "via", to_left.router[0]]);
     right.output(&["ip", "route", "add", "10.87.0.0/24", "via", to_right.router[0]]);
     let forwards_alone = |to: &str| {
@@ -46,28 +53,19 @@ fn a_table_comes_by_a_twin_and_no_packet_is_lost() {
     };
     eventually("the ports forward by themselves", || forwards_alone(to_right.station[0]));
 
-    let done = AtomicBool::new(false);
-    let lots = std::thread::scope(|scope| {
-        let pinging = scope.spawn(|| {
-            let mut lots = 0;
-            while !done.load(Ordering::Acquire) {
-                // An answer may be late on a busy machine.
-                assert!(left.pings(to_right.station[0], &["-c", "100", "-W", "20"]), "a ping is lost");
-                lots += 1;
-            }
-            lots
-        });
-        let (ours, theirs) = (own(to_right), peer(to_right));
-        let birds = [(&router.namespace, "own", ours), (&right, "peer", theirs)];
-        let birds = birds.map(|(namespace, name, config)| bird(namespace, folder.path(), name, &config));
-        eventually("the table has come, or a ping is lost", || pinging.is_finished() || forwards_alone(FAR));
-        done.store(true, Ordering::Release);
-        let lots = pinging.join().expect("no ping is lost");
-        // Without it their routes go.
-        (lots, birds)
+    let mut pings = Pings::start(&left, to_right.station[0]);
+    let (ours, theirs) = (own(to_right), peer(to_right));
+    let birds = [(&router.namespace, "own", ours), (&right, "peer", theirs)];
+    // Without them their routes go.
+    let _birds = birds.map(|(namespace, name, config)| bird(namespace, folder.path(), name, &config));
+    eventually("the kernel has the table", || {
+        router.namespace.output(&["ip", "route"]).lines().count() > ROUTES.try_into().expect("few")
     });
+    // Events come in order: who knows of this one has been told of all before.
+    router.namespace.output(&["ip", "route", "add", LAST, "via", to_right.station[0]]);
+    eventually("the table is obeyed", || forwards_alone(LAST) && forwards_alone(FAR));
+    println!("{} pings while the table came", pings.all_answered());
     let run = router.stop();
-    println!("{} lots of 100 pings while the table came", lots.0);
     let met = ["overflows", "interrupted", "malformed"].map(|what| run.count(&format!("/kernel/{what}")));
     println!("{met:?} overflows, interrupted reads and malformed messages");
     assert_eq!(met[2], 0, "malformed: {}", run.json);
@@ -75,6 +73,41 @@ fn a_table_comes_by_a_twin_and_no_packet_is_lost() {
     let bgp = |what: &str| run.count(&format!("/kernel/twins/1/classes/bgp/{what}"));
     assert!(bgp("passed") > 10, "{}", run.json);
     println!("BGP: {} frames passed, {} were beyond their rate", bgp("passed"), bgp("dropped"));
+}
+
+/// A ping that goes on, and the numbers of what was answered.
+struct Pings {
+    process: Process,
+    answered: Receiver<u16>,
+}
+
+impl Pings {
+    fn start(from: &Namespace, to: &str) -> Self {
+        let mut command = from.command(&["ping", "-n", "-i", "0.005", to]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("nsenter starts");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let (tell, answered) = channel();
+        std::thread::spawn(move || {
+            // What is no answer, such as an error of a router, has no such beginning.
+            let answers = lines.map_while(Result::ok).filter(|line| line.contains("bytes from"));
+            let numbers = answers.filter_map(|line| line.split("icmp_seq=").nth(1)?.split(' ').next()?.parse().ok());
+            numbers.take_while(|number| tell.send(*number).is_ok()).for_each(drop);
+        });
+        Self { process: Process(child), answered }
+    }
+
+    /// Waits until each has been answered up to the last that has been so far. Returns how many these are.
+    fn all_answered(&mut self) -> usize {
+        let mut seen: BTreeSet<u16> = self.answered.try_iter().collect();
+        let most = seen.last().copied().expect("some were answered");
+        // An answer may be late on a busy machine.
+        eventually("a ping is lost", || {
+            seen.extend(self.answered.try_iter());
+            (1..=most).all(|number| seen.contains(&number))
+        });
+        self.process.still_runs();
+        most.into()
+    }
 }
 
 /// Starts a BIRD.

@@ -13,6 +13,8 @@ use std::time::Duration;
 use tests::{Capture, Fwd, Process, capture_files, fwd, real_table};
 
 const MACS: [[u8; 6]; 3] = [[2, 0, 0, 0, 0, 0xA0], [2, 0, 0, 0, 0, 0xB0], [2, 0, 0, 0, 0, 0xC0]];
+/// For tests of each frame: software NICs share a thread, and a machine may stand still for longer than `fwd` waits for one.
+const PATIENT: [&str; 2] = ["--tx-wait", "10000000"];
 const SENDER: [u8; 6] = [2, 0, 0, 0, 9, 9];
 const HOPS: [[u8; 6]; 3] = [[2, 0, 0, 0, 0, 0xA1], [2, 0, 0, 0, 0, 0xB1], [2, 0, 0, 0, 0, 0xC1]];
 
@@ -243,6 +245,7 @@ fn three_ports_and_several_workers_route_into_one_another() {
     for options in [&["--lcores", &triples][..], &["--queues", "2"], &["--batch", "1", "--ring-size", "64"]] {
         let mut arguments =
             vec!["l3", "--routes", &routes, "--exit-when-idle", "--json", "--quiet", "--duration", "120"];
+        arguments.extend(PATIENT);
         arguments.extend(ports.iter().map(String::as_str));
         arguments.extend(options);
         let run = Fwd::run(arguments);
@@ -275,7 +278,7 @@ fn a_full_table_sends_each_frame_where_an_oracle_says() {
             ipv4([192, 0, 2, 1], to.to_be_bytes(), |_| ())
         })
         .collect();
-    let (run, outputs) = bench.replay(frames, &[]);
+    let (run, outputs) = bench.replay(frames, &PATIENT);
     assert_eq!(run.count("/routes/ipv4"), table.len() as u64);
     assert_eq!((expected[0], missed), (0, 0));
     for (port, output) in outputs.iter().enumerate() {
@@ -304,7 +307,7 @@ fn a_generator_runs_through_a_full_table_for_five_seconds() {
     let routes = bench.routes();
     let ports = ["soft:a?wire=gen&flows=65536", "soft:b?wire=sink", "soft:c?wire=sink"];
     let options = ["--routes", &routes, "--duration", "5", "--json", "--quiet"];
-    let run = Fwd::run(["l3"].into_iter().chain(ports).chain(options));
+    let run = Fwd::run(["l3"].into_iter().chain(ports).chain(options).chain(PATIENT));
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     accounted(&run);
     assert_eq!(run.count("/routes/ipv4"), table.len() as u64);

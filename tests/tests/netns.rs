@@ -37,9 +37,10 @@ fn ping_and_tcp_cross_frame_by_frame() {
     for size in [0, 56, 1000, 1472] {
         network.ping("25", size);
     }
-    // Slow enough that neither the TAP interfaces nor tcpdump must drop anything.
-    network.iperf(&["-n", "8M", "-b", "50M"]);
-    network.iperf(&["-n", "8M", "-b", "50M", "-R"]);
+    // Slow enough, and few enough on their way, that neither the TAP interfaces nor tcpdump must drop anything.
+    let slowly = ["-n", "8M", "-b", "50M", "-w", "128K"];
+    network.iperf(&slowly);
+    network.iperf(&[&slowly[..], &["-R"]].concat());
     network.ping("1", MARKER);
     let [left_out, right_in, right_out, left_in] = captures.map(|capture| capture.stop(2, is_marker));
     compare("from left to right", &left_out, &right_in);
