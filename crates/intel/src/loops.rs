@@ -36,6 +36,9 @@ impl Way {
     }
 }
 
+/// Descriptors, slots or packets that the loops for AVX2 take at a time.
+pub(crate) const STEP: usize = 4;
+
 /// How far a loop has come.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Done {

@@ -9,7 +9,7 @@ pub(crate) use run::{Exchange, Infos};
 use crate::Family;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
-use crate::loops::{Done, Loops, OneByOne, Paged, Way};
+use crate::loops::{Done, Loops, OneByOne, Paged, STEP, Way};
 use crate::ring::{Ring, Shared, low_half};
 use device::{Bar as _, Device, Translation};
 use ethdev::{RxCounters, RxInfo, RxInfos};
@@ -87,9 +87,10 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         self.index
     }
 
-    /// Whether the device has handed over the next descriptor.
-    fn has_next(&self) -> bool {
-        self.ring.at(self.next).received().is_done()
+    /// Whether the device has handed over the descriptor that is so many behind the next.
+    #[inline(always)]
+    fn is_done(&self, behind: usize) -> bool {
+        self.ring.at(self.next + behind).received().is_done()
     }
 
     /// Receives with a cache of the queue's own.
@@ -105,15 +106,24 @@ impl<F: Family, D: Device> RxQueue<F, D> {
     #[inline(never)]
     fn recv_from<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
         let room = batch.spare();
-        if room == 0 || (room > 1 && self.ring.at(self.next + 1).received().is_done()) {
+        if room == 0 {
+            return 0;
+        }
+        if room >= STEP && self.is_done(STEP - 1) {
             return self.recv_many(cache, batch, infos);
         }
         let descriptor = self.ring.at(self.next);
         let received = descriptor.received();
+        if !received.is_done() {
+            return 0;
+        }
+        if room > 1 && self.is_done(1) {
+            return self.recv_few(cache, batch, infos, 0);
+        }
         let Some(len) = received.single::<F>(self.usual_limit) else {
-            return if received.is_done() { self.recv_rest(cache, batch, infos, 0) } else { 0 };
+            return self.recv_rest(cache, batch, infos, 0);
         };
-        if self.way == Way::Paged || self.unannounced() + 1 >= DOORBELL || cache.is_empty() {
+        if self.way == Way::Paged || cache.is_empty() {
             return self.recv_rest(cache, batch, infos, 0);
         }
         if I::WANTED
@@ -125,13 +135,13 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         let start = (fresh.as_ptr() as u64).wrapping_add(self.delta);
         // SAFETY: there is room in the batch, and the device has written so many bytes.
         unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16), batch) };
-        1
+        self.end_burst(1)
     }
 
-    /// Descriptors refilled since the last doorbell.
+    /// Rings the doorbell when it is time to. Returns `taken`, as the last act of a burst.
     #[inline(always)]
-    fn unannounced(&self) -> usize {
-        self.next.wrapping_sub(self.announced)
+    fn end_burst(&mut self, taken: usize) -> usize {
+        if self.next.wrapping_sub(self.announced) >= DOORBELL { self.ring_doorbell(taken) } else { taken }
     }
 
     /// Receives what fits into `batch`, with the loops that this processor has.
@@ -141,7 +151,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
             Way::Avx2 => unsafe { self.recv_fours(cache, batch, infos) },
-            _ => self.recv_rest(cache, batch, infos, 0),
+            _ => self.recv_few(cache, batch, infos, 0),
         }
     }
 
@@ -158,10 +168,25 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         // SAFETY: the processor has AVX2.
         let loops = unsafe { Avx2::new(self.delta) };
         let taken = self.recv_run::<I>(cache, batch, loops.fours(), infos.from(0));
-        if taken < room && self.has_next() {
+        if taken < room && self.is_done(0) {
+            return self.recv_few(cache, batch, infos, taken);
+        }
+        self.end_burst(taken)
+    }
+
+    /// Goes on behind a run of `taken` frames, as [`Self::recv_fours`] does but one by one, for which less is made ready. Returns the number
+    /// of packets received with those of the run.
+    #[inline(never)]
+    fn recv_few<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I, taken: usize) -> usize {
+        let room = batch.spare();
+        if cache.len() < room || self.way == Way::Paged {
             return self.recv_rest(cache, batch, infos, taken);
         }
-        if self.unannounced() >= DOORBELL { self.ring_doorbell(taken) } else { taken }
+        let more = self.recv_run::<I>(cache, batch, OneByOne { delta: self.delta }, infos.from(taken));
+        if more < room && self.is_done(0) {
+            return self.recv_rest(cache, batch, infos, taken + more);
+        }
+        self.end_burst(taken + more)
     }
 
     /// Goes on behind a run of `taken` frames. Returns the number of packets received with those of the run.
@@ -198,7 +223,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
     ) -> usize {
         let before = batch.len() - taken;
         let mut dropped = 0;
-        while batch.spare() > 0 && self.has_next() {
+        while batch.spare() > 0 && self.is_done(0) {
             let at = batch.len() - before;
             if self.recv_run::<I>(cache, batch, loops, infos.from(at)) == 0
                 && !self.recv_unusual(cache, batch, &mut dropped, infos.from(at))
@@ -206,8 +231,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
                 break;
             }
         }
-        let taken = batch.len() - before;
-        if self.unannounced() >= DOORBELL { self.ring_doorbell(taken) } else { taken }
+        self.end_burst(batch.len() - before)
     }
 
     /// Receives frames of one buffer each, as many as there are room and fresh buffers for up to the end of the ring; stops before
@@ -323,7 +347,7 @@ impl<F: Family, D: Device> ethdev::RxQueue for RxQueue<F, D> {
     }
 
     fn is_ready(&mut self) -> bool {
-        self.has_next()
+        self.is_done(0)
     }
 
     fn arm(&mut self) -> bool {
@@ -334,7 +358,7 @@ impl<F: Family, D: Device> ethdev::RxQueue for RxQueue<F, D> {
         // A frame since then is a cause that the device keeps and that nobody clears, and arming fires for it at once.
         vector.clear();
         F::arm(&self.shared.regs, self.index);
-        !self.has_next() && !self.shared.is_closed()
+        !self.is_done(0) && !self.shared.is_closed()
     }
 
     fn eventfd(&self) -> Option<BorrowedFd<'_>> {

@@ -12,7 +12,7 @@ pub(crate) use run::usual_words;
 use crate::desc::tx;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
-use crate::loops::{Done, Loops, OneByOne, Paged, Way};
+use crate::loops::{Done, Loops, OneByOne, Paged, STEP, Way};
 use crate::ring::{Ring, RingMemory, START_LIMIT, Shared, Side, low_half};
 use crate::wait::{Timed, wait};
 use crate::{Family, Result};
@@ -170,14 +170,24 @@ impl<F: Family, D: Device> TxQueue<F, D> {
     #[inline(never)]
     fn send_one(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let [packet] = &**batch else { return self.send_rest(cache, batch, 0) };
-        let ends_chunk = (self.tail + 1).is_multiple_of(CHUNK);
-        // A ring has 64 descriptors at least.
-        if ends_chunk || self.in_use() >= CHUNK || self.shared.is_quiet() || self.way == Way::Paged {
+        if self.in_use() >= CHUNK || self.shared.is_quiet() || self.way == Way::Paged {
             return self.send_many(cache, batch);
         }
-        let Some(high) = usual_word::<F>(packet.meta(), self.least, self.command) else {
+        if !self.post_one(packet) {
             return self.send_rest(cache, batch, 0);
-        };
+        }
+        // SAFETY: the only packet is in the ring.
+        unsafe { batch.sent_all() };
+        self.ring_doorbell(1)
+    }
+
+    /// Posts a packet of the usual pool, unless it is unusual or the last of a chunk. Returns whether the ring has its slot, and the
+    /// caller takes it out of the batch. There is room: descriptors in flight begin with a chunk, so the one that must stay free is the
+    /// last of one.
+    #[inline(always)]
+    fn post_one(&mut self, packet: &Packet) -> bool {
+        let word = usual_word::<F>(packet.meta(), self.least, self.command);
+        let (Some(high), false) = (word, (self.tail + 1).is_multiple_of(CHUNK)) else { return false };
         let (at, slot) = (self.tail & self.ring.mask(), packet.slot());
         let start = (slot.as_ptr() as u64).wrapping_add(self.delta).wrapping_add(packet.offset().into());
         self.counters.bytes = self.counters.bytes.wrapping_add(packet.len() as u64);
@@ -185,9 +195,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
         *unsafe { self.slots.get_unchecked_mut(at) } = Some(slot);
         self.ring.at(at).write(start, high);
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the only packet is in the ring.
-        unsafe { batch.sent_all() };
-        self.ring_doorbell(1)
+        true
     }
 
     /// Sends what the ring takes, with the loops that this processor has.
@@ -212,6 +220,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
             Way::Avx2 => unsafe { self.send_fours(cache, batch) },
+            Way::OneByOne if (1..STEP).contains(&batch.len()) => self.send_few(cache, batch, 0),
             _ => self.send_rest(cache, batch, 0),
         }
     }
@@ -222,13 +231,31 @@ impl<F: Family, D: Device> TxQueue<F, D> {
     #[inline(never)]
     #[target_feature(enable = "avx2")]
     fn send_fours(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if batch.is_empty() {
-            return 0;
+        if batch.len() < STEP {
+            return if batch.is_empty() { 0 } else { self.send_few(cache, batch, 0) };
         }
         // SAFETY: the processor has AVX2.
         let sent = self.post_run(batch, unsafe { Avx2::new(self.delta) }.fours());
-        if sent < batch.len() || self.tail.is_multiple_of(CHUNK) {
+        if self.tail.is_multiple_of(CHUNK) {
             return self.send_rest(cache, batch, sent);
+        }
+        if sent < batch.len() {
+            return self.send_few(cache, batch, sent);
+        }
+        // SAFETY: all packets are in the ring.
+        unsafe { batch.sent_all() };
+        self.ring_doorbell(sent)
+    }
+
+    /// Goes on behind the first `sent` packets, which the ring has and which end no chunk, one by one, for which less is made ready.
+    /// Returns the number of packets that have left the batch then.
+    #[inline(never)]
+    fn send_few(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut sent: usize) -> usize {
+        while let Some(packet) = batch.get(sent) {
+            if !self.post_one(packet) {
+                return self.send_rest(cache, batch, sent);
+            }
+            sent += 1;
         }
         // SAFETY: all packets are in the ring.
         unsafe { batch.sent_all() };

@@ -83,6 +83,70 @@ fn frames_come_out_as_they_went_in() {
     }
 }
 
+/// What is unusual in a burst: a frame of two buffers, or one that is sent from another pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Odd {
+    Long,
+    Foreign,
+}
+
+/// Bursts that the loops for many do not take whole, at every place of the rings, into batches with room for few, from caches with few
+/// buffers, and with an unusual frame at any place or none.
+#[test]
+fn small_bursts_go_through_wherever_they_come() {
+    const ROUNDS: usize = if cfg!(miri) { 1 } else { 32 };
+    let mut config = Config::default();
+    (config.port.rx_ring, config.port.tx_ring, config.port.mtu) = (64, 64, 9000);
+    let mut bench = bench(&config, 2048);
+    let other = Pool::new(&PoolConfig { slots: 256, ..PoolConfig::default() }).unwrap();
+    let mut other_cache = other.cache();
+    let mut number = 0;
+    for count in if cfg!(miri) { 2..4 } else { 1..8 } {
+        let odd = (0..count).flat_map(|place| [Odd::Long, Odd::Foreign].map(|kind| Some((place, kind))));
+        for (odd, room) in odd.chain([None]).flat_map(|odd| [2, 3, 32].map(|room| (odd, room))) {
+            bench.batch = Batch::with_capacity(room);
+            for round in 0..ROUNDS {
+                let is_long = |at| odd == Some((at, Odd::Long));
+                let frames: Vec<_> =
+                    (0..count).map(|at| frame(number + at, if is_long(at) { 3000 } else { 60 + at })).collect();
+                number += count;
+                frames.iter().for_each(|frame| bench.nic.inject(frame));
+                let mut received = 0;
+                for call in 0.. {
+                    bench.nic.step();
+                    let mut away = Vec::new();
+                    while bench.cache.len() > [0, 1, 2, 32][round % 4] {
+                        away.extend(bench.cache.alloc());
+                    }
+                    let got = bench.rx.recv(&mut bench.cache, &mut bench.batch).len();
+                    if call == 0 && odd.is_none_or(|(_, kind)| kind == Odd::Foreign) {
+                        assert_eq!(got, count.min(room), "{count} for {room}");
+                    }
+                    received += mempool::frames(&bench.batch).count();
+                    if let Some((place, Odd::Foreign)) = odd
+                        && place < got
+                    {
+                        bench.batch[place] = other_cache.alloc_from(bench.batch[place].data()).unwrap();
+                    }
+                    bench.tx.send(&mut bench.cache, &mut bench.batch);
+                    assert!(bench.batch.is_empty(), "there is room for all");
+                    away.into_iter().for_each(|packet| bench.cache.free(packet));
+                    if got == 0 {
+                        break;
+                    }
+                }
+                assert_eq!(received, count);
+                bench.nic.step_until_idle(100);
+                assert_eq!(bench.nic.transmitted(), frames, "{count} for {room}, of which {odd:?}");
+            }
+        }
+    }
+    assert_eq!((bench.rx.counters().packets, bench.tx.counters().packets), (number as u64, number as u64));
+    assert_eq!((bench.rx.counters().dropped(), bench.tx.counters().dropped()), (0, 0));
+    drop(other_cache);
+    assert_eq!((bench.close(), other.away()), (0, 0));
+}
+
 /// The device does not know the lowest bit of a buffer's address.
 #[test]
 fn a_frame_lies_where_its_packet_says_whatever_the_head_room() {

@@ -3,7 +3,7 @@
 
 use crate::Family;
 use crate::desc::{Descriptor, rx, tx};
-use crate::loops::{Done, Loops, OneByOne};
+use crate::loops::{Done, Loops, OneByOne, STEP};
 use crate::rx::{Exchange, Infos};
 use crate::tx::{Post, usual_words};
 use core::arch::x86_64::*;
@@ -70,9 +70,6 @@ impl Loops for Avx2 {
         unsafe { post.one_by_one(packets, done, |slot| self.0.iova(slot)) }
     }
 }
-
-/// Descriptors, slots or packets at a time.
-const STEP: usize = 4;
 
 /// Words with this bit inverted compare as signed ones as they do as unsigned ones without.
 const SIGN: u64 = 1 << 63;
