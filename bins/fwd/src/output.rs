@@ -13,21 +13,25 @@ pub(crate) struct Output {
     pub(crate) tx: AnyTxQueue,
     /// How long to wait for room in a full ring.
     patience_cycles: u64,
+    fewest_turns: u32,
     /// The ring took nothing for that long: until it moves again it is not waited for.
     stuck: bool,
 }
 
 /// Turns of a waiting loop before the lcore is offered to others.
 const SPINS: u32 = 100;
-/// Turns that it takes at least where others need the lcore.
+/// Turns that a long wait has at least: where this thread was away for all of it, so may the device's have been.
 const FEWEST_TURNS: u32 = 500;
+/// What counts as long.
+const LONG: Duration = Duration::from_millis(1);
 
 impl Output {
     /// `patience` is how long to wait for a full ring before frames are dropped.
     pub(crate) fn new(tx: AnyTxQueue, patience: Duration) -> Self {
         let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         let patience_cycles = nanoseconds.saturating_mul(tsc::frequency_hz() / 1_000_000) / 1000;
-        Self { tx, patience_cycles, stuck: false }
+        let fewest_turns = if patience < LONG { 0 } else { FEWEST_TURNS };
+        Self { tx, patience_cycles, fewest_turns, stuck: false }
     }
 
     /// Sends all of `batch`; what the ring does not take in time is dropped and counted. Returns the cycles waited.
@@ -73,8 +77,7 @@ impl Output {
             self.tx.send(cache, batch);
             let waited = tsc::now() - begun;
             let is_over = waited > self.patience_cycles || (waited > last_patience && stop.is_requested());
-            // Time alone says nothing on a machine that stood still. Who yields gives the device's thread a turn each time.
-            self.stuck = is_over && (!yields || turns > FEWEST_TURNS);
+            self.stuck = is_over && turns >= self.fewest_turns;
         }
         if batch.is_empty() {
             self.stuck = false;
