@@ -16,13 +16,15 @@ pub enum Suite {
     Frr,
 }
 
-/// What a router speaks. OSPF is on all links, with BFD that notices after a second: sooner, and a busy machine looks like a broken link.
+/// What a router speaks. OSPF is on all links, with BFD.
 #[derive(Clone, Copy, Debug)]
 pub struct Speaker<'a> {
     /// Its identifier.
     pub id: &'a str,
     /// Interfaces, and what OSPF takes each to cost.
     pub links: &'a [(&'a str, u32)],
+    /// Tenths of a second without a word after which a link is broken for BFD: with few, a busy machine looks like that.
+    pub bfd: u8,
     /// Addresses of `lo` that OSPF announces, IPv4 or IPv6.
     pub ospf: &'a [&'a str],
     /// The own autonomous system, and that of the peers.
@@ -211,7 +213,7 @@ impl Daemons {
         let (socket, server) = (self.path("bfdd.sock"), self.path("zserv.api"));
         let daemons = [
             ("zebra", String::new(), vec!["-s", "90000000"]),
-            ("bfdd", frr_bfd(), vec!["--bfdctl", &socket]),
+            ("bfdd", frr_bfd(speaker), vec!["--bfdctl", &socket]),
             ("ospfd", frr_ospf(speaker, false), vec![]),
             ("ospf6d", frr_ospf(speaker, true), vec![]),
             ("bgpd", frr_bgp(speaker), vec![]),
@@ -262,7 +264,11 @@ fn of_family<'a>(addresses: &'a [&str], which: usize) -> impl Iterator<Item = &'
 fn bird(speaker: &Speaker<'_>) -> String {
     let mut text = format!("router id {};\nlog stderr all;\n", speaker.id);
     line!(text, "protocol device {{ scan time 1; }}\nprotocol direct {{ ipv4; ipv6; interface \"lo\"; }}");
-    line!(text, "protocol bfd {{ debug {{ events }}; interface \"*\" {{ interval 100 ms; multiplier 30; }}; }}");
+    let multiplier = speaker.bfd;
+    line!(
+        text,
+        "protocol bfd {{ debug {{ events }}; interface \"*\" {{ interval 100 ms; multiplier {multiplier}; }}; }}"
+    );
     for (which, (channel, version, bits)) in [("ipv4", "v2", 32), ("ipv6", "v3", 128)].into_iter().enumerate() {
         let set = |addresses: &[&str]| {
             let nets: Vec<String> =
@@ -289,8 +295,9 @@ fn bird(speaker: &Speaker<'_>) -> String {
     text
 }
 
-fn frr_bfd() -> String {
-    "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n  detect-multiplier 30\n".to_owned()
+fn frr_bfd(speaker: &Speaker<'_>) -> String {
+    let multiplier = speaker.bfd;
+    format!("bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n  detect-multiplier {multiplier}\n")
 }
 
 fn frr_ospf(speaker: &Speaker<'_>, v6: bool) -> String {

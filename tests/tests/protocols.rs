@@ -71,6 +71,8 @@ fn steered_by(suite: Suite, other: Suite) {
     let ours = Speaker {
         id: "10.83.0.1",
         links: &[(LINKS[0].twin, 10), (one.twin, COSTS[0]), (two.twin, COSTS[1])],
+        // BIRD 2.0 makes no route again by a link that comes back within five seconds.
+        bfd: 30,
         ospf: &[],
         systems: [64501, 64502],
         peers: &[one.station, two.station].concat(),
@@ -79,6 +81,7 @@ fn steered_by(suite: Suite, other: Suite) {
     let theirs = Speaker {
         id: "10.83.0.9",
         links: &[(one.wire, COSTS[0]), (two.wire, COSTS[1])],
+        bfd: 30,
         ospf: &BY_OSPF,
         systems: [64502, 64501],
         peers: &[one.router, two.router].concat(),

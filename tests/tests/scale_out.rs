@@ -106,7 +106,8 @@ fn flows_go_on_when_a_router_is_frozen_killed_and_back() {
 fn daemons(hosts: &[Namespace; 2], routers: &[KernelRouter; 2]) -> Vec<Daemons> {
     let start = |namespace: &Namespace, id: &str, links: [&str; 2], ospf: &[&str]| {
         let links = links.map(|link| (link, 10));
-        Suite::Bird.start(namespace, &Speaker { id, links: &links, ospf, systems: [1, 1], peers: &[], bgp: &[] })
+        Suite::Bird
+            .start(namespace, &Speaker { id, links: &links, bfd: 10, ospf, systems: [1, 1], peers: &[], bgp: &[] })
     };
     let mut daemons = Vec::new();
     for (end, (host, address)) in hosts.iter().zip(HOSTS).enumerate() {
