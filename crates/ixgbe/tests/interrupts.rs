@@ -3,7 +3,7 @@
 //! Waiting for frames and for the link, on the strict and the threaded software 82599 and on one behind a socket.
 #![expect(unsafe_code, reason = "the word for a server of its own")]
 
-use device::{Device, EventFd, Interrupts};
+use device::{Device, EventFd, Interrupts, TimeLimit};
 use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, RxQueue};
 use mempool::{Batch, Pool, PoolConfig};
@@ -24,7 +24,13 @@ fn config(rx_queues: u16) -> Config {
     let mut config = Config::default();
     (config.port.rx_ring, config.port.tx_ring, config.port.rx_queues) = (64, 64, rx_queues);
     config.port.interrupts = Interrupts::Required;
+    config.port.time_limit = long();
     config
+}
+
+/// Each access to a register behind a socket takes turns of two threads.
+fn long() -> TimeLimit {
+    TimeLimit { total: FOR_EVER, cancel: None }
 }
 
 fn pool() -> Pool {
@@ -149,7 +155,7 @@ fn a_device_behind_a_socket_loses_no_wake_up() {
     let server = softnic::VfioUserServer::start("waiting-served", &folder.path().join("nic.sock")).unwrap();
     // SAFETY: the server is the software NIC above.
     let peer = unsafe { device::TrustedPeer::vouched_for() };
-    let deadline = device::TimeLimit::default().begin();
+    let deadline = long().begin();
     let client = device::VfioUserDevice::open(server.socket(), peer, &deadline).unwrap();
     client.set_deadline(None);
     let to = ixgbe::open(client, &config(1), &pool).unwrap();

@@ -105,7 +105,9 @@ fn small_bursts_go_through_wherever_they_come() {
         let odd = (0..count).flat_map(|place| [Odd::Long, Odd::Foreign].map(|kind| Some((place, kind))));
         for (odd, room) in odd.chain([None]).flat_map(|odd| [2, 3, 32].map(|room| (odd, room))) {
             bench.batch = Batch::with_capacity(room);
-            for round in 0..ROUNDS {
+            for round in 0..=ROUNDS {
+                // A lone frame first, so that each kind of burst begins elsewhere than the last.
+                let (count, odd) = if round == 0 { (1, None) } else { (count, odd) };
                 let is_long = |at| odd == Some((at, Odd::Long));
                 let frames: Vec<_> =
                     (0..count).map(|at| frame(number + at, if is_long(at) { 3000 } else { 60 + at })).collect();
@@ -115,7 +117,7 @@ fn small_bursts_go_through_wherever_they_come() {
                 for call in 0.. {
                     bench.nic.step();
                     let mut away = Vec::new();
-                    while bench.cache.len() > [0, 1, 2, 32][round % 4] {
+                    while bench.cache.len() > [0, 1, 2, 32][round / 5 % 4] {
                         away.extend(bench.cache.alloc());
                     }
                     let got = bench.rx.recv(&mut bench.cache, &mut bench.batch).len();
