@@ -21,7 +21,7 @@ pub(crate) struct Output {
 /// Turns of a waiting loop before the lcore is offered to others.
 const SPINS: u32 = 100;
 /// Turns that a long wait has at least: where this thread was away for all of it, so may the device's have been.
-const FEWEST_TURNS: u32 = 500;
+const FEWEST_TURNS: u32 = 200;
 /// What counts as long.
 const LONG: Duration = Duration::from_millis(1);
 
