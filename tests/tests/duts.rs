@@ -307,21 +307,22 @@ fn two_queue_pairs_of_vhost_ports_lose_nothing() {
     let switch = Noisy::with("io", 2, &[]);
     let [a, b] = switch.ports();
     let run = [pktgen().to_str().unwrap(), "run", &a, &b, "--queues", "2"];
-    let options = ["--rate", "4k", "--count", "4001", "--catch-up", "1s", "--warm-up", "10ms", "--json", "--quiet"];
-    // A ring holds all that a queue gets, so that none is lost whoever stands still.
+    let options = ["--rate", "4k", "--count", "12001", "--catch-up", "1s", "--warm-up", "10ms", "--json", "--quiet"];
+    // A ring holds what a queue gets in two seconds, so that none is lost where somebody stands still for one.
     let options = [&options[..], &["--ring-size", "4096"]].concat();
     let output = command(&[&run[..], &options].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (port, direction) in report["directions"].as_array().unwrap().iter().enumerate() {
-        for (field, count) in [("sent", 4001), ("received", 4001), ("lost", 0), ("duplicate", 0), ("reordered", 0)] {
+        for (field, count) in [("sent", 12_001), ("received", 12_001), ("lost", 0), ("duplicate", 0), ("reordered", 0)]
+        {
             assert_eq!(direction[field], count, "{field}: {direction}");
         }
         for side in ["rx_queues", "tx_queues"] {
             let queues = report["ports"][port][side].as_array().unwrap();
             assert!(
-                queues.len() == 2 && queues.iter().all(|queue| queue["packets"].as_u64() >= Some(2000)),
+                queues.len() == 2 && queues.iter().all(|queue| queue["packets"].as_u64() >= Some(6000)),
                 "{report}"
             );
         }

@@ -274,7 +274,9 @@ impl Policed {
         if !run["limits"].as_array().unwrap().is_empty() {
             return None;
         }
-        // None where the switch stood still at every load.
+        if row["value"].is_null() {
+            println!("none, as where the switch stood still at every load: {:#}", found.json);
+        }
         Some(row["value"].as_f64().unwrap_or(0.0))
     }
 

@@ -135,7 +135,7 @@ fn test_within(spec: &str, total: Duration) -> SelfTest {
     let config = PortConfig { time_limit: TimeLimit { total, cancel: None }, ..PortConfig::default() };
     let begun = Instant::now();
     let found = nic::selftest(&address, &config).unwrap_or_else(|error| panic!("{spec}: {error}"));
-    assert!(begun.elapsed() < total + Duration::from_secs(2), "{spec}: bounded");
+    assert!(begun.elapsed() < total + Duration::from_secs(10), "{spec}: bounded");
     found
 }
 
@@ -202,6 +202,7 @@ fn what_is_shared_with_others_is_tested() {
 /// A reset within the time that drivers wait is no failure, but its time is measured.
 #[test]
 fn a_slow_reset_is_told_with_its_time() {
+    let _with_others = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let found = test("fault=slow-reset:30");
     let reset = found.checks.iter().find(|check| check.name == "reset").expect("it is reset");
     let time = reset.seen.strip_prefix("takes writes ").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());

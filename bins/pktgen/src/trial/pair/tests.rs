@@ -299,9 +299,11 @@ fn an_lcore_that_was_away_says_for_how_long_and_what_it_sent_in_bursts() {
         let figures = run(plan, 0, Some(pacer), Box::new(edit));
         assert!(figures.away >= away, "{} of {away}", figures.away);
         // Half of the first time is made good, by 100 frames in bursts of 32 at most; and of the second what was left to send. A machine
-        // that was slow may have missed them.
-        let (least, missed) = if at == 100 { (60, 100) } else { (5, 0) };
-        assert!(figures.in_bursts >= least || figures.all.missed > missed, "{} in bursts", figures.in_bursts);
+        // that was slow may have missed them: some of the second only if this was away for longer than is made good.
+        let least = if at == 100 { 60 } else { 5 };
+        let missed = figures.all.missed;
+        let is_excused = missed > 100 || at == 990 && missed > 0 && figures.away > SECOND / 100;
+        assert!(figures.in_bursts >= least || is_excused, "{} in bursts, {missed} missed", figures.in_bursts);
         assert!(figures.in_bursts < figures.all.verdict.sent);
         assert!(figures.ticks.unwrap() - figures.lateness <= SECOND / 10, "{figures:?}");
     }
