@@ -175,7 +175,7 @@ fn follows_a_neighbour_that_changes_its_address(network: &Network) {
     network.ping(RIGHT.v4, 5, &[]);
 }
 
-/// What Linux drops without `accept_local`, README says.
+/// What Linux drops without `accept_local`, as the manual of fwd says.
 fn forwards_what_says_to_come_from_itself(network: &Network) {
     let own = RIGHT.router[0];
     network.left.output(&["ip", "address", "add", &format!("{own}/32"), "dev", "lo"]);
@@ -240,7 +240,7 @@ fn keeps_forwarding_under_a_flood(network: &Network) {
     network.ping(RIGHT.v4, 5, &[]);
     let (seen, took) = (network.seen_by_the_host() - before, took.max(begun.elapsed()));
     println!("flood of {sent} in {took:?}: the host saw {seen}; {said}");
-    // 10,000 a second and 256 at once, README says; and the pings' neighbours.
+    // 10,000 a second and 256 at once, the manual of fwd says; and the pings' neighbours.
     let most = 10_000.0 * took.as_secs_f64() + 256.0 + 200.0;
     #[expect(clippy::cast_precision_loss, reason = "a count of frames")]
     let seen = seen as f64;

@@ -106,7 +106,7 @@ fn floods_of_requests_are_policed_and_neighbours_found_again() {
     let (passed, dropped) = (links("passed"), links("dropped"));
     println!("link control: {passed} passed, {dropped} dropped");
     assert!(passed > 256, "{passed}");
-    // 5,000 a second and 256 at once, README says; and what there was before and after.
+    // 5,000 a second and 256 at once, the manual of fwd says; and what there was before and after.
     #[expect(clippy::cast_precision_loss, reason = "a count of frames")]
     let (passed, most) = (passed as f64, 5000.0 * took.as_secs_f64() + 256.0 + 500.0);
     assert!(passed < most, "{passed} of at most {most}");

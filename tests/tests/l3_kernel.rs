@@ -335,7 +335,7 @@ fn v6(frame: &[u8]) -> Option<[Ipv6Addr; 2]> {
     Some([address(22)?, address(38)?])
 }
 
-/// Whether `fwd` drops it, as README says, where Linux forwards: 0/8 and class E (RFC 1812, 5.3.7), `::` and mapped addresses (RFC 4291).
+/// Whether `fwd` drops it, as its manual says, where Linux forwards: 0/8 and class E (RFC 1812, 5.3.7), `::` and mapped addresses (RFC 4291).
 fn is_dropped(frame: &[u8]) -> bool {
     let v4_dropped = |address: &[u8; 4]| address[0] == 0 || address[0] >= 240;
     let v6_dropped = |address: Ipv6Addr| address.is_unspecified() || address.to_ipv4_mapped().is_some();

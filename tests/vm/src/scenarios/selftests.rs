@@ -7,7 +7,7 @@ use anyhow::Result;
 
 /// Tests, and the lines of them that may fail.
 const TESTS: [(&str, &[&str]); 3] = [
-    // The fast path drops class E, as README says.
+    // The fast path drops class E, as its manual says.
     ("router", &["Source IP in class E"]),
     ("router_vid_1", &[]),
     ("router_broadcast", &[]),
