@@ -109,13 +109,14 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         if room == 0 {
             return 0;
         }
-        if room >= STEP && self.is_done(STEP - 1) {
-            return self.recv_many(cache, batch, infos);
-        }
+        // The first alone tells an empty poll: the device is about to write those behind it, which may lie in another cache line.
         let descriptor = self.ring.at(self.next);
         let received = descriptor.received();
         if !received.is_done() {
             return 0;
+        }
+        if room >= STEP && self.is_done(STEP - 1) {
+            return self.recv_many(cache, batch, infos);
         }
         if room > 1 && self.is_done(1) {
             return self.recv_few(cache, batch, infos, 0);
