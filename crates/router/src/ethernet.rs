@@ -103,6 +103,20 @@ pub(crate) struct Station {
     bits: u64,
 }
 
+/// Which frames an interface takes of each family.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stations {
+    pub(crate) v4: Station,
+    pub(crate) v6: Station,
+}
+
+impl Stations {
+    /// The same of both families.
+    pub(crate) const fn both(station: Station) -> Self {
+        Self { v4: station, v6: station }
+    }
+}
+
 impl Station {
     /// All bits of an address that is the first six of eight bytes.
     const ADDRESS: u64 = u64::from_le_bytes([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);

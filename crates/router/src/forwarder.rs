@@ -2,7 +2,7 @@
 
 use crate::check::Refusal;
 use crate::egress::Egress;
-use crate::ethernet::{self, HEADER, Interface, Station, TAG};
+use crate::ethernet::{self, HEADER, Interface, Station, Stations, TAG};
 use crate::fib::{Follower, View, stations};
 use crate::hops::Shared;
 use crate::judge::{self, Judged, Mode, Verdict};
@@ -62,7 +62,7 @@ impl Forwarder {
         }
         let View { v4, v6, adjacencies } = fib.newest();
         let table = Hops { next_hops: FileHops { adjacencies, interfaces, miss: *miss }, ingress };
-        route(&table, station, (judged, hops), (v4, v6), batch, egress)
+        route(&table, Stations::both(station), (judged, hops), (v4, v6), batch, egress)
     }
 }
 
@@ -119,7 +119,7 @@ impl LiveForwarder {
         let refused = if seeks { self.refuse_turned_back(ingress, batch, egress) } else { 0 };
         let Self { shared, v4, v6, judged, hops, .. } = self;
         let table = Hops { next_hops: &**shared, ingress };
-        refused + route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
+        refused + route(&table, shared.interfaces().stations(ingress), (judged, hops), (v4, v6), batch, egress)
     }
 
     /// Returns whom a frame is for that came in by port `ingress` and was refused for `refusal`, where that says nothing of it; `frame` begins
@@ -168,7 +168,7 @@ impl LiveForwarder {
 #[inline(always)]
 fn route<N: NextHops>(
     table: &Hops<N>,
-    station: Station,
+    stations: Stations,
     (judged, hops): (&mut Judged, &mut Vec<Option<NextHop>>),
     (v4, v6): (&mut Ipv4Reader, &mut Ipv6Reader),
     batch: &mut Batch,
@@ -176,7 +176,7 @@ fn route<N: NextHops>(
 ) -> usize {
     let count = batch.len();
     if let [packet] = &mut batch[..]
-        && let Some(port) = send_lone(packet, station, judged.longest, v4, table)
+        && let Some(port) = send_lone(packet, stations.v4, judged.longest, v4, table)
     {
         batch.distribute(egress.outputs(), |_| port.into());
         return count;
@@ -185,7 +185,7 @@ fn route<N: NextHops>(
         hops.resize(count, None);
         judged.grow(count);
     }
-    judged.judge(batch, station, table);
+    judged.judge(batch, stations, table);
     if N::CHANGE && judged.refused_count == count {
         set_aside(batch, &judged.verdicts, egress);
         return count;

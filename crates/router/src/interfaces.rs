@@ -1,7 +1,7 @@
 //! The interfaces of a [`LiveFib`], and what its forwarders see of them: ports, and VLANs on them, which have the numbers behind those of
 //! the ports.
 
-use crate::ethernet::{self, HEADER, Interface, Station, TAG};
+use crate::ethernet::{self, HEADER, Interface, Station, Stations, TAG};
 use crate::fib::low48;
 use crate::further::Further;
 use crate::hops::Word;
@@ -303,16 +303,18 @@ impl Interfaces {
         self.ports.get(number).or_else(sub)
     }
 
-    /// Which frames without a tag a port takes of which nothing need be known but the header: none while it is down or leaves a family
-    /// to the host, or if there is no such port.
+    /// Which frames without a tag a port takes of which nothing need be known but the header: none while it is down or if there is no
+    /// such port, and none of a family that it leaves to the host.
     #[inline(always)]
-    pub(crate) fn station(&self, port: usize) -> Station {
+    pub(crate) fn stations(&self, port: usize) -> Stations {
         match (self.port(port), self.flags.get(port)) {
-            (Some(link), Some(flags)) if !link.is_down() => match flags.load(Ordering::Relaxed) {
-                flags @ (0 | PROMISCUOUS) => Station::of(link.mac(), flags == PROMISCUOUS),
-                _ => Station::NOBODY,
-            },
-            _ => Station::NOBODY,
+            (Some(link), Some(flags)) if !link.is_down() => {
+                let flags = flags.load(Ordering::Relaxed);
+                let station = Station::of(link.mac(), flags & PROMISCUOUS != 0);
+                let unless = |off: u8| if flags & off == 0 { station } else { Station::NOBODY };
+                Stations { v4: unless(NO_IPV4), v6: unless(NO_IPV6) }
+            }
+            _ => Stations::both(Station::NOBODY),
         }
     }
 

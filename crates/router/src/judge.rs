@@ -1,7 +1,7 @@
 //! The first half of a burst: what each packet is, and where it wants to go.
 
 use crate::check::{self, Passed, Refusal};
-use crate::ethernet::{self, HEADER, Interface, Station, TAG};
+use crate::ethernet::{self, HEADER, Interface, Station, Stations, TAG};
 use crate::interfaces::Entrance;
 use crate::ipv4::SHORTEST;
 use crate::ipv6::{HOP_BY_HOP, NEXT_HEADER};
@@ -94,7 +94,7 @@ impl Judged {
 
     /// Checks all frames of a burst.
     #[inline(always)]
-    pub(crate) fn judge<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+    pub(crate) fn judge<N: NextHops>(&mut self, batch: &mut Batch, stations: Stations, table: &Hops<N>) {
         if self.has_cuts {
             self.cuts.fill(0);
         }
@@ -103,7 +103,7 @@ impl Judged {
             self.refused_count = 0;
         }
         if N::CHANGE && batch.first().is_some_and(has_tag) {
-            return self.judge_from_tags(batch, station, table);
+            return self.judge_from_tags(batch, stations, table);
         }
         let (longest, mut all_plain, mut flags) = (if N::CHANGE { u16::MAX } else { self.longest }, true, 0);
         for ((packet, v4), cuts) in batch.iter_mut().zip(&mut self.v4).zip(&mut self.cuts) {
@@ -112,28 +112,28 @@ impl Judged {
                 self.has_cuts = true;
                 cut(packet, end, cuts);
             };
-            let Some(destination) = plain(packet, station, longest, cut_off) else {
+            let Some(destination) = plain(packet, stations.v4, longest, cut_off) else {
                 (*v4, all_plain) = (0, false);
                 continue;
             };
             *v4 = destination;
         }
         if flags & Meta::CONTINUES != 0 {
-            return self.judge_chains(batch, station, table);
+            return self.judge_chains(batch, stations, table);
         }
         if !all_plain {
-            self.judge_others(batch, station, table);
+            self.judge_others(batch, stations, table);
         }
     }
 
     /// Checks all frames of a burst whose first has a tag, as mostly all have then.
     #[inline(never)]
-    fn judge_from_tags<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+    fn judge_from_tags<N: NextHops>(&mut self, batch: &mut Batch, stations: Stations, table: &Hops<N>) {
         if batch.iter().any(Packet::continues) {
-            return self.judge_chains(batch, station, table);
+            return self.judge_chains(batch, stations, table);
         }
         self.v4[..batch.len()].fill(0);
-        self.judge_others(batch, station, table);
+        self.judge_others(batch, stations, table);
     }
 
     /// For bursts of up to `count` packets.
@@ -150,9 +150,9 @@ impl Judged {
 
     /// Checks the packets that the short cut for IPv4 did not take.
     #[inline(never)]
-    fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+    fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, stations: Stations, table: &Hops<N>) {
         let mut within = Within::NOWHERE;
-        if N::CHANGE && is_tagged(batch, &self.v4) && self.judge_tagged(batch, station, table, &mut within) {
+        if N::CHANGE && is_tagged(batch, &self.v4) && self.judge_tagged(batch, stations.v4, table, &mut within) {
             return;
         }
         for (at, packet) in batch.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ impl Judged {
                 }
                 continue;
             }
-            if N::CHANGE && is_used_up(packet, station) {
+            if N::CHANGE && is_used_up(packet, stations.v4) {
                 self.verdicts[at] = Verdict::Refused(Refusal::Ttl);
                 self.others[self.other_count] = at;
                 self.other_count += 1;
@@ -171,11 +171,11 @@ impl Judged {
             }
             let len = packet.len();
             let start = packet.data().first_chunk();
-            let plain = start.and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
+            let plain = start.and_then(|start| ipv6::plain(start, len, stations.v6, self.longest.into(), N::CHANGE));
             let mut tagged = || if N::CHANGE { tagged_v6(packet.data(), len, table, &mut within) } else { None };
             let checked = match plain.map(|found| (found, false)).or_else(|| Some((tagged()?, true))) {
                 Some(((destination, end), tagged)) => Ok((Passed::Ipv6 { destination, end }, tagged)),
-                None => check(packet.data(), len, station, table),
+                None => check(packet.data(), len, stations.v4, table),
             };
             if N::CHANGE {
                 self.refused_count += usize::from(checked.is_err());
@@ -248,7 +248,7 @@ impl Judged {
     /// Checks all frames of a burst of which some are in several buffers. Packets that have passed before are as they came again.
     #[cold]
     #[inline(never)]
-    fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+    fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, stations: Stations, table: &Hops<N>) {
         batch.iter_mut().zip(&mut self.cuts).for_each(|(packet, cut)| restore(packet, cut));
         (self.mode, self.has_cuts) = (Mode::Frames, true);
         let mut at = 0;
@@ -256,7 +256,7 @@ impl Judged {
             let past = at + segments(&batch[at..]);
             let frame = &mut batch[at..past];
             let len = frame.iter().map(Packet::len).sum();
-            let checked = check(frame[0].data(), len, station, table);
+            let checked = check(frame[0].data(), len, stations.v4, table);
             let (_, mut rest) = self.note(at, checked, len);
             for (index, packet) in frame.iter_mut().enumerate() {
                 if index > 0 {
@@ -274,7 +274,7 @@ impl Judged {
     }
 }
 
-/// The checks in full. Also returns whether the frame has a tag.
+/// The checks in full, of a frame that `station` takes, or, where next hops change, an interface of the table. Also returns whether it has a tag.
 fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>) -> Result<(Passed, bool), Refusal> {
     if !N::CHANGE {
         return check::check(data, HEADER, len, station).map(|passed| (passed, false));
