@@ -1,26 +1,31 @@
 //! The self-test finds each fault of the software NIC by the check that is about it, on every model, and says nothing of a NIC that is
 //! in order. Each test ends within a time of its own, and all buffers come home.
 
-use nic::{Check, PortConfig, SelfTest, TimeLimit, Verdict};
+use nic::{Cause, Check, PortConfig, SelfTest, TimeLimit, Verdict};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// What a NIC of this specification (without name) is expected to show: checks that fail, each with a word of what it has seen, or
-/// checks that are in order and say so in this word.
+/// What a NIC of this specification (without name) is expected to show: checks that fail, each with a word of what it has seen, the
+/// check that an error ends, with its cause, or checks that are in order and say so in this word.
 struct Case {
     spec: &'static str,
     failed: &'static [(&'static str, &'static str)],
+    ended: Option<(&'static str, Cause)>,
     says: &'static [(&'static str, &'static str)],
 }
 
 const fn good(spec: &'static str, says: &'static [(&'static str, &'static str)]) -> Case {
-    Case { spec, failed: &[], says }
+    Case { spec, failed: &[], ended: None, says }
 }
 
 const fn bad(spec: &'static str, failed: &'static [(&'static str, &'static str)]) -> Case {
-    Case { spec, failed, says: &[] }
+    Case { spec, failed, ended: None, says: &[] }
+}
+
+const fn ended(spec: &'static str, check: &'static str, cause: Cause) -> Case {
+    Case { spec, failed: &[], ended: Some((check, cause)), says: &[] }
 }
 
 const MODELS: &[Case] = &[
@@ -69,15 +74,15 @@ const FAULTS: &[Case] = &[
     good("id=x540&fault=phy-asleep", &[("PHY", "was in low power"), ("link", "up")]),
     bad("id=x540&fault=phy-silent", &[("PHY", "none answers"), ("open", "none answers")]),
     bad("id=x540&fault=phy-stuck", &[("PHY", "MSCA"), ("open", "MSCA")]),
-    bad("fault=removal", &[("reset", "gone")]),
+    ended("fault=removal", "reset", Cause::Gone),
     // Of the physical function behind a virtual one.
-    bad("id=10ed&fault=pf-silent", &[("open", "does not answer")]),
-    bad("id=1515&fault=pf-refuses", &[("open", "refuses")]),
-    bad("id=10ed&fault=pf-reset:3", &[("open", "was reset")]),
-    bad("id=10ed&fault=pf-gone", &[("open", "does not answer")]),
+    ended("id=10ed&fault=pf-silent", "open", Cause::PfSilent),
+    ended("id=1515&fault=pf-refuses", "open", Cause::PfRefused),
+    ended("id=10ed&fault=pf-reset:3", "open", Cause::PfReset),
+    ended("id=10ed&fault=pf-gone", "open", Cause::PfSilent),
     bad("id=1565&fault=pf-flood", &[("link", "changes by itself")]),
-    bad("id=10ed&fault=pf-garbage", &[("open", "physical function")]),
-    bad("fault=removal:500", &[("registers", "gone")]),
+    ended("id=10ed&fault=pf-garbage", "open", Cause::PfNonsense),
+    ended("fault=removal:500", "registers", Cause::Gone),
     bad("fault=rx-length-zero", &[("loop inside", "1 arrived with a length of 0")]),
     bad("fault=rx-length-zero:50", &[("frame sizes", "with a length of 0")]),
     bad("fault=rx-length-over", &[("loop inside", "beyond its buffer")]),
@@ -99,6 +104,7 @@ const SHARED: &[Case] = &[
     Case {
         spec: "fault=firmware-holds:eep",
         failed: &[("semaphores", "that of the EEPROM was held")],
+        ended: None,
         says: &[("EEPROM", "its checksum is right"), ("link", "up"), ("close", "in order")],
     },
     bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
@@ -169,11 +175,15 @@ fn judge(case: &Case) -> SelfTest {
     };
     case.failed.iter().for_each(|expected| named(expected, true));
     case.says.iter().for_each(|expected| named(expected, false));
-    assert_eq!(found.failed().count() == 0, case.failed.is_empty(), "{}: {:#?}", case.spec, found.checks);
+    let first = found.failed().next().map(|check| (check.name, check.cause));
+    if let Some((name, cause)) = case.ended {
+        assert_eq!(first, Some((name, Some(cause))), "{}: {:#?}", case.spec, found.checks);
+    } else {
+        assert_eq!(first.is_none(), case.failed.is_empty(), "{}: {:#?}", case.spec, found.checks);
+    }
     if case.failed.len() == 1 {
         // What else fails is a consequence, and comes later.
-        let first = found.failed().next().map(|check| check.name);
-        assert_eq!(first, Some(case.failed[0].0), "{}: {:#?}", case.spec, found.checks);
+        assert_eq!(first.map(|first| first.0), Some(case.failed[0].0), "{}: {:#?}", case.spec, found.checks);
     }
     assert!(found.checks.iter().all(|check| check.name != "buffers" && !check.seen.contains('\n')), "{}", case.spec);
     found
@@ -254,7 +264,7 @@ fn removal_in_the_middle_ends_the_test() {
             scope.spawn(move || {
                 let found = test(&format!("fault=removal:{reads}"));
                 let failed: Vec<_> = found.failed().collect();
-                assert!(failed.iter().all(|check| check.seen.contains("gone")), "{reads}: {failed:#?}");
+                assert!(failed.iter().all(|check| check.cause == Some(Cause::Gone)), "{reads}: {failed:#?}");
                 assert!(found.checks.iter().all(|check| check.name != "buffers"), "{reads}");
             });
         }

@@ -1,5 +1,6 @@
 //! What a self-test finds.
 
+use crate::{Cause, PortError};
 use std::fmt::Display;
 
 /// A check of a self-test: what was looked at, whether it is in order, and what was seen.
@@ -19,6 +20,8 @@ pub struct Check {
     pub verdict: Verdict,
     /// What was seen, or why it does not apply: one line.
     pub seen: String,
+    /// Why, if an error has ended the check and programs can make something of it.
+    pub cause: Option<Cause>,
 }
 
 /// The outcome of a [`Check`].
@@ -36,18 +39,28 @@ impl Check {
     /// Creates a check of something that is in order.
     #[must_use]
     pub fn ok(name: &'static str, seen: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, seen: seen.into() }
+        Self::new(name, Verdict::Ok, seen.into())
     }
 
     /// Creates a check of something that is not in order.
     #[must_use]
     pub fn failed(name: &'static str, seen: impl Display) -> Self {
-        Self { name, verdict: Verdict::Failed, seen: seen.to_string() }
+        Self::new(name, Verdict::Failed, seen.to_string())
+    }
+
+    /// Creates a check that `error` has ended.
+    #[must_use]
+    pub fn ended_by(name: &'static str, error: &impl PortError) -> Self {
+        Self { cause: error.known_cause(), ..Self::failed(name, error) }
     }
 
     /// Creates a check that could not be made, because of `why`.
     #[must_use]
     pub fn not_applicable(name: &'static str, why: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::NotApplicable, seen: why.into() }
+        Self::new(name, Verdict::NotApplicable, why.into())
+    }
+
+    fn new(name: &'static str, verdict: Verdict, seen: String) -> Self {
+        Self { name, verdict, seen, cause: None }
     }
 }

@@ -9,10 +9,26 @@ pub trait PortError: std::error::Error + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether the device no longer answers, and will not until it is opened again.
-    fn is_gone(&self) -> bool {
-        false
+    /// Returns why the operation has failed, if a program can make something of it.
+    fn known_cause(&self) -> Option<Cause> {
+        None
     }
+}
+
+/// Why an operation has failed, for programs: what they can tell apart without reading the words of a [`PortError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The device no longer answers, and will not until it is opened again.
+    Gone,
+    /// The physical function behind a virtual one does not answer.
+    PfSilent,
+    /// The physical function behind a virtual one does not grant what was asked for.
+    PfRefused,
+    /// The physical function behind a virtual one was reset, or has lost track of it.
+    PfReset,
+    /// What the physical function behind a virtual one answers has no meaning.
+    PfNonsense,
 }
 
 /// The error for a setting outside its range, or for settings that contradict each other.

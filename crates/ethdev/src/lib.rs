@@ -46,7 +46,7 @@ pub use check::{Check, Verdict};
 pub use config::PortConfig;
 pub use counters::{RxCounters, RxErrors, Statistics, TxCounters};
 pub use device::{Expired, Interrupts, NoIommu, TimeLimit, TrustedPeer};
-pub use error::{ConfigError, PortError, Unsupported};
+pub use error::{Cause, ConfigError, PortError, Unsupported};
 pub use link::{Events, LinkStatus};
 pub use mac_address::{MacAddress, ParseMacAddressError};
 pub use port::{Opened, Port, RxQueue, TxQueue};

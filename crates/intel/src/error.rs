@@ -1,7 +1,7 @@
 //! Errors of these drivers and their devices.
 
 use device::PciIds;
-use ethdev::{ConfigError, PortError, Unsupported};
+use ethdev::{Cause, ConfigError, PortError, Unsupported};
 use std::time::Duration;
 
 /// `Result` with this crate's [`Error`].
@@ -147,7 +147,14 @@ impl PortError for Error {
         matches!(self, Self::Config(_))
     }
 
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone { .. })
+    fn known_cause(&self) -> Option<Cause> {
+        match self {
+            Self::Gone { .. } => Some(Cause::Gone),
+            Self::Silent { .. } => Some(Cause::PfSilent),
+            Self::Refused { .. } => Some(Cause::PfRefused),
+            Self::Lost { .. } => Some(Cause::PfReset),
+            Self::Nonsense { .. } => Some(Cause::PfNonsense),
+            _ => None,
+        }
     }
 }

@@ -25,7 +25,7 @@ pub fn run<F: Family, D: Device, M: Copy>(
             Error::Expired { .. } => number == 0 || regs.check("the next check").is_err(),
             _ => number == 0,
         });
-        checks.push(outcome.unwrap_or_else(|error| Check::failed(name, error)));
+        checks.push(outcome.unwrap_or_else(|error| Check::ended_by(name, &error)));
         if is_end {
             break;
         }

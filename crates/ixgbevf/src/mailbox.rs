@@ -205,9 +205,15 @@ impl<D: Device> Mailbox<D> {
         self.regs.write(VFMAILBOX, bits::REQ.mask());
         self.wait(deadline, "its acknowledgement", |value| value & bits::PFACK.mask() != 0)?;
         self.take(bits::PFACK.mask());
-        let mut last = 0;
+        // Something that is no answer.
+        let (mut last, mut strange) = (0, false);
         for _ in 0..MOST_MESSAGES {
-            self.wait(deadline, "its answer", |value| value & bits::PFSTS.mask() != 0)?;
+            match self.wait(deadline, "its answer", |value| value & bits::PFSTS.mask() != 0) {
+                Err(Error::Silent { .. }) if strange && !self.changed_meanwhile => {
+                    return Err(self.nonsense(what, last));
+                }
+                outcome => outcome?,
+            }
             self.take(bits::PFSTS.mask());
             self.own(deadline)?;
             let answer = self.take_message();
@@ -216,7 +222,9 @@ impl<D: Device> Mailbox<D> {
                 return Ok(answer);
             }
             // Said of its own accord, or in answer to one who is no more.
-            self.changed_meanwhile |= last & !OUTCOME == CONTROL;
+            let control = last & !OUTCOME == CONTROL;
+            strange |= !control;
+            self.changed_meanwhile |= control;
             self.changed |= self.changed_meanwhile;
         }
         Err(self.nonsense(what, last))

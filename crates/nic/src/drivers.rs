@@ -2,7 +2,7 @@
 
 use crate::Opened;
 use device::{Device, PciFunction, PciIds, RegisterValue};
-use ethdev::{Check, Port, PortConfig, PortError, RxCounters, RxInfos, RxQueue, TimeLimit, TxCounters, TxQueue};
+use ethdev::{Cause, Check, Port, PortConfig, PortError, RxCounters, RxInfos, RxQueue, TimeLimit, TxCounters, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -268,10 +268,10 @@ impl DriverError {
         self.0.is_usage()
     }
 
-    /// Returns whether the device no longer answers.
+    /// Returns why the operation has failed, if a program can make something of it.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
-        self.0.is_gone()
+    pub fn known_cause(&self) -> Option<Cause> {
+        self.0.known_cause()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why a device cannot be opened or used.
 
 use crate::DriverError;
-use ethdev::{PortError, Unsupported};
+use ethdev::{Cause, PortError, Unsupported};
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -131,11 +131,11 @@ impl PortError for Error {
         Self::is_usage(self)
     }
 
-    fn is_gone(&self) -> bool {
+    fn known_cause(&self) -> Option<Cause> {
         match self {
-            Self::Open { source, .. } | Self::Driver(source) => source.is_gone(),
-            Self::PeerGone { .. } => true,
-            _ => false,
+            Self::Open { source, .. } | Self::Driver(source) => source.known_cause(),
+            Self::PeerGone { .. } => Some(Cause::Gone),
+            _ => None,
         }
     }
 }

@@ -36,9 +36,9 @@ pub use device::RegisterValue;
 pub use drivers::{AnyRxQueue, AnyTxQueue, DriverError};
 pub use error::{Error, Result};
 pub use ethdev::{
-    Capabilities, Check, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port, PortConfig,
-    Reta, Rss, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue,
-    Verdict, wait_any,
+    Capabilities, Cause, Check, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port,
+    PortConfig, Reta, Rss, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TimeLimit, TrustedPeer,
+    TxCounters, TxQueue, Verdict, wait_any,
 };
 pub use identify::identify;
 pub use port::{AnyPort, Opened, check, open};

@@ -4,7 +4,7 @@ use crate::drivers::{Driver, DriverError, DriverPort, Job, Start, Virtio, each};
 use crate::kernel_events::KernelEvents;
 use crate::{Address, AnyRxQueue, AnyTxQueue, Error, Result};
 use device::{Deadline, Device, Host, PciAddress, PciIds, TrustedPeer};
-use ethdev::{Capabilities, Events, LinkStatus, MacAddress, Port, PortConfig, Reta, Statistics};
+use ethdev::{Capabilities, Cause, Events, LinkStatus, MacAddress, Port, PortConfig, Reta, Statistics};
 use mempool::Pool;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -363,7 +363,7 @@ impl AnyPort {
 /// Returns an error with the words of the driver, and the device in front of them unless they name it. Says of a process
 /// that has gone that it has gone, and not that a card fell out.
 fn driver_error(name: &str, source: DriverError) -> Error {
-    if name.starts_with("vfio-user:") && source.is_gone() {
+    if name.starts_with("vfio-user:") && source.known_cause() == Some(Cause::Gone) {
         return Error::PeerGone { device: name.to_owned() };
     }
     if source.to_string().contains(name) {

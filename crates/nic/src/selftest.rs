@@ -158,7 +158,7 @@ fn round(
     let (opened, iova) = match find(address, config, job) {
         Ok(found) => found.started(),
         Err(error) => {
-            test.checks.push(Check::failed("open", error));
+            test.checks.push(Check::ended_by("open", &error));
             return Ok(None);
         }
     };
@@ -176,14 +176,15 @@ fn round(
 /// others.
 fn merge(test: &mut SelfTest, again: SelfTest, queues: u16) {
     let mut repeated = 0;
-    for check in again.checks {
+    for mut check in again.checks {
         let before = test.checks.iter_mut().find(|before| before.name == check.name);
         match (before, check.verdict) {
             // What could not be looked at then, and can be now.
             (Some(before), _) if before.verdict == Verdict::NotApplicable => *before = check,
             (Some(before), Verdict::Failed) if before.verdict == Verdict::Failed => {}
             (Some(_), Verdict::Failed) => {
-                test.checks.push(Check::failed(check.name, format!("after another reset: {}", check.seen)));
+                check.seen.insert_str(0, "after another reset: ");
+                test.checks.push(check);
             }
             (Some(_), _) => repeated += 1,
             (None, _) => test.checks.push(check),

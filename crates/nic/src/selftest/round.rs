@@ -4,11 +4,11 @@ mod flight;
 
 use super::HIGH;
 use super::frames::{Maker, SHORTEST, Shape};
-#[cfg(feature = "soft")]
-use crate::Error;
-use crate::Opened;
+use crate::{Error, Opened};
 use device::Deadline;
-use ethdev::{Check, LinkStatus, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
+use ethdev::{
+    Check, LinkStatus, Port as _, PortConfig, PortError as _, RxQueue as _, Statistics, TxQueue as _, hash_frame,
+};
 use flight::{Exchange, Patience, pause};
 use mempool::{Batch, CHUNK, Pool, PoolCache};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -83,8 +83,10 @@ impl<'p> Round<'p> {
         checks.push(match closed {
             Ok(_) => Check::ok(CLOSE, "in order"),
             #[cfg(feature = "soft")]
-            Err(error @ Error::Lost { source: softnic::WireError::Untraced { .. }, .. }) => Check::failed(TRACE, error),
-            Err(error) => Check::failed(CLOSE, error),
+            Err(error @ Error::Lost { source: softnic::WireError::Untraced { .. }, .. }) => {
+                Check::ended_by(TRACE, &error)
+            }
+            Err(error) => Check::ended_by(CLOSE, &error),
         });
         goes_on
     }
@@ -117,7 +119,7 @@ impl<'p> Round<'p> {
             Ok(()) => goes_round,
             Err(error) => {
                 if goes_round {
-                    checks.push(Check::failed(LOOP, error));
+                    checks.push(Check::ended_by(LOOP, &error));
                 }
                 false
             }
@@ -140,10 +142,10 @@ impl<'p> Round<'p> {
 
     /// A first frame by itself.
     fn first(&mut self) -> Step {
-        let fail = |error: &dyn std::fmt::Display| Check::failed(LOOP, error);
-        self.opened.port.set_loopback(true).map_err(|error| fail(&error))?;
+        let fail = |error: Error| Check::ended_by(LOOP, &error);
+        self.opened.port.set_loopback(true).map_err(fail)?;
         self.discard_foreign();
-        self.before = self.opened.port.statistics().map_err(|error| fail(&error))?;
+        self.before = self.opened.port.statistics().map_err(fail)?;
         self.mark = self.mark();
         let one = Shape { len: SHORTEST, flow: 0 };
         let alone = self.exchange(LOOP, &[one], 0, 1)?;
@@ -290,7 +292,7 @@ impl<'p> Round<'p> {
         let bytes = self.sent_bytes + Statistics::CRC * sent;
         let mut patience = Patience::new(PATIENCE);
         loop {
-            let now = self.opened.port.statistics().map_err(|error| Check::failed(STATISTICS, error))?;
+            let now = self.opened.port.statistics().map_err(|error| Check::ended_by(STATISTICS, &error))?;
             let before = &self.before;
             let counted = [
                 ("frames sent", now.tx_packets - before.tx_packets, sent),
@@ -325,7 +327,7 @@ impl<'p> Round<'p> {
             if link.up || !now.up { Ok((now, changes)) } else { self.watch() }
         });
         match watched {
-            Err(error) => Check::failed(LINK, error),
+            Err(error) => Check::ended_by(LINK, &error),
             Ok((_, changes)) if changes > 0 => {
                 Check::failed(LINK, format!("changes by itself, {changes} times in {WATCH:?}"))
             }
@@ -413,15 +415,21 @@ impl<'p> Round<'p> {
         if exchange.came < exchange.sent && self.opened.rx.iter_mut().any(|queue| queue.is_ready()) {
             text += "; one has begun to arrive, and has no end (EOP)";
         }
-        match self.opened.port.statistics() {
+        let cause = match self.opened.port.statistics() {
             Ok(now) => {
                 let (before, frames) = (&self.mark.device, self.number - self.mark.number);
                 let (sent, received) = (now.tx_packets - before.tx_packets, now.rx_packets - before.rx_packets);
                 text += &format!("; of {frames} in this check the device counts {sent} sent and {received} received");
+                None
             }
-            Err(error) => text += &format!("; {error}"),
-        }
-        Check::failed(name, text)
+            Err(error) => {
+                text += &format!("; {error}");
+                error.known_cause()
+            }
+        };
+        let mut check = Check::failed(name, text);
+        check.cause = cause;
+        check
     }
 }
 
@@ -471,6 +479,7 @@ const WATCH: Duration = Duration::from_millis(200);
 mod tests {
     use super::*;
     use device::TimeLimit;
+    use ethdev::Cause;
     use mempool::PoolConfig;
     use softnic::Fault;
 
@@ -494,7 +503,7 @@ mod tests {
                         checks.iter().filter(|check| check.verdict == ethdev::Verdict::Failed).collect();
                     // What found nothing to move for long on this machine, before it was pulled out, is no finding. Closing says so anyway.
                     let last = failed.iter().rfind(|check| check.name != CLOSE).or(failed.last());
-                    assert!(last.is_some_and(|check| check.seen.contains("gone")), "{checks:#?}");
+                    assert!(last.is_some_and(|check| check.cause == Some(Cause::Gone)), "{checks:#?}");
                     assert!(!goes_on || failed.iter().all(|check| [LINK, CLOSE].contains(&check.name)), "{checks:#?}");
                     assert_eq!(pool.away(), 0, "{after_reads}");
                 });

@@ -130,7 +130,7 @@ impl Round<'_> {
             }
             if asked.elapsed() > ASK_AGAIN {
                 asked = Instant::now();
-                self.opened.port.link().map_err(|error| Check::failed(name, error))?;
+                self.opened.port.link().map_err(|error| Check::ended_by(name, &error))?;
             }
             pause();
         }
