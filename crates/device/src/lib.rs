@@ -84,8 +84,8 @@ pub use memory::{DmaMemory, MemoryRequest, PageSize};
 pub use no_iommu::NoIommu;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
-    Access, Bits, Dma, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterLine, RegisterMap,
-    RegisterValue, Regs, Writable, WriteOnly,
+    Access, Bits, Dma, Listing, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterLine,
+    RegisterMap, RegisterValue, Regs, Writable, WriteOnly,
 };
 pub use remedy::Remedy;
 pub use signaller::Signaller;

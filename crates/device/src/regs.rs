@@ -44,6 +44,17 @@ impl RegisterLine {
     }
 }
 
+/// What [`Regs::dump`] does with a line of the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// The registers are read, unless their access class says that this would change them.
+    Value,
+    /// They are listed without a value, as reading would change them.
+    NoValue,
+    /// They are left out, as this device has none such.
+    Absent,
+}
+
 /// A register as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -383,13 +394,17 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
         self.device.bar().read32(register.offset)
     }
 
-    /// Reads all registers of the map once, in its order. Those that reading would change are listed without a value: those whose
-    /// access class says so, and those that `is_left_out` names.
+    /// Reads all registers of the map once, in its order, as `listing` says for the offset of a line's first one. Those whose access
+    /// class says that reading changes them are not read in any case.
     #[must_use]
-    pub fn dump(&self, is_left_out: impl Fn(&RegisterLine) -> bool) -> Vec<RegisterValue> {
+    pub fn dump(&self, listing: impl Fn(u32) -> Listing) -> Vec<RegisterValue> {
         let mut values = Vec::new();
         for line in M::LINES {
-            let is_read = line.is_plain && !is_left_out(line);
+            let is_read = match listing(line.offset) {
+                Listing::Value => line.is_plain,
+                Listing::NoValue => false,
+                Listing::Absent => continue,
+            };
             for index in 0..line.count {
                 let offset = line.offset + line.stride * index;
                 let name = if line.count > 1 { format!("{}[{index}]", line.name) } else { line.name.to_owned() };

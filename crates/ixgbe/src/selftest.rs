@@ -2,12 +2,12 @@
 //! port and [`ethdev::Port::set_loopback`].
 
 use crate::regs::{
-    CTRL, EEC, FCRTH, FCRTL, FCTTV, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK, STATUS, VFTA, ctrl, eec, fcrth,
-    fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
+    CTRL, EEC, ERETA, FCRTH, FCRTL, FCTTV, FLEX_MNG, FWSTS, HICR, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK,
+    STATUS, SW_FW_SYNC, SWSM, VFTA, ctrl, eec, fcrth, fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
 };
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Cage, MacType, Media, Model, Result, eeprom, init, link, module, phy, semaphore};
-use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
+use device::{Device, Listing, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
 use ethdev::Check;
 use intel::selftest::{self, PATTERNS, Test, patterns};
 use std::sync::Arc;
@@ -67,14 +67,18 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
 pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
     let mac = Model::identify(device.ids())?.mac;
     let regs: Regs<Ixgbe, D> = Regs::new(Arc::new(device))?;
-    let mut values = regs.dump(|line| match line.name {
-        // Reading takes the semaphore.
-        "SWSM" => true,
-        "SW_FW_SYNC" => mac != MacType::Mac82599,
-        _ => false,
+    let newer = [ERETA.at(0), FLEX_MNG.at(0), HICR, FWSTS].map(Reg::offset);
+    // Reading one that is a semaphore takes it.
+    let taken = |offset| offset == SWSM.offset() || (offset == SW_FW_SYNC.offset() && mac != MacType::Mac82599);
+    let values = regs.dump(|offset| {
+        if newer.contains(&offset) && mac != MacType::X550 {
+            Listing::Absent
+        } else if taken(offset) {
+            Listing::NoValue
+        } else {
+            Listing::Value
+        }
     });
-    let newer = |name: &str| ["ERETA", "FLEX_MNG", "HICR", "FWSTS"].iter().any(|register| name.starts_with(register));
-    values.retain(|value| mac == MacType::X550 || !newer(&value.name));
     // What was read of a device that went away meanwhile is not its content.
     read(&regs, STATUS)?;
     Ok(values)
