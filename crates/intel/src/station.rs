@@ -27,7 +27,8 @@ pub fn station_address<F: Family, D: Device>(
     } else {
         return Ok(address);
     };
-    let problem = format!("{problem}: RAL0 {low:#010x}, RAH0 {high:#010x}; the card wants its firmware image restored");
+    // Shortened, as a report may be for everybody.
+    let problem = format!("{problem}: {a:02x}:{b:02x}:{c:02x}:xx:xx:xx; the card wants its firmware image restored");
     Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
 }
 

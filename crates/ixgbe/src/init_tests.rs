@@ -256,6 +256,7 @@ fn station_addresses() {
         fake.set_station(address, valid);
         let error = station_address(&fake.regs()).unwrap_err();
         assert!(matches!(error, Error::Eeprom { .. }) && error.to_string().contains(reason), "{error}");
+        assert!(error.to_string().contains(":xx:xx:xx; "), "{error}");
     }
 }
 

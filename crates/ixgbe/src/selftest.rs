@@ -44,7 +44,7 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
     let tests: [(&'static str, Test<Ixgbe, D, Model>); 9] = [
         (RESET, reset),
         (REQUESTS, requests),
-        (REGISTERS, |regs, _| patterns(regs, REGISTERS, &plain_registers())),
+        (REGISTERS, |regs, _| patterns(regs, REGISTERS, &plain_registers(), &address_registers())),
         // Before what takes them, so that one that is kept is named.
         (SEMAPHORES, semaphores),
         (EEPROM, eeprom_sum),
@@ -139,10 +139,13 @@ fn plain_registers() -> Vec<(Reg<Ixgbe, ReadWrite>, u32)> {
         // Four entries of 4 bits; the X550 has two bits more in each.
         (RETA, 0x0F0F_0F0F),
     ];
-    let arrays = arrays.into_iter().flat_map(|(array, bits)| (0..array.count()).map(move |n| (array.at(n), bits)));
-    let address = rah_fields::ADDRESS.mask() | rah_fields::AV.mask();
-    let addresses = (0..RECEIVE_ADDRESSES).flat_map(|n| [(ral(n), u32::MAX), (rah(n), address)]);
-    arrays.chain(addresses).collect()
+    arrays.into_iter().flat_map(|(array, bits)| (0..array.count()).map(move |n| (array.at(n), bits))).collect()
+}
+
+/// Those in which addresses are.
+fn address_registers() -> Vec<(Reg<Ixgbe, ReadWrite>, u32)> {
+    let high = rah_fields::ADDRESS.mask() | rah_fields::AV.mask();
+    (0..RECEIVE_ADDRESSES).flat_map(|n| [(ral(n), u32::MAX), (rah(n), high)]).collect()
 }
 
 fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {

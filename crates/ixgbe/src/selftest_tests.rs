@@ -29,6 +29,20 @@ fn a_bit_that_is_stuck_is_named_and_registers_are_put_back() {
     assert_eq!(fake.get(RETA.at(3)), 0x0102_0304);
 }
 
+/// The text may go into a report, where the card's own address is nobody's business.
+#[test]
+fn an_address_that_cannot_be_overwritten_is_not_told() {
+    for (register, name) in [(ral(0), "RAL@0x05400"), (rah(0), "RAH@0x05404")] {
+        let fake = Fake::new(0x10FB);
+        let own = fake.get(register);
+        fake.on_read(register, move |_| own);
+        let checks = run(&fake);
+        let (verdict, text) = seen(&checks, REGISTERS);
+        assert!(verdict == Failed && text.contains(name), "{text}");
+        assert!(!text.contains(&format!("{own:#010x}")), "{text}");
+    }
+}
+
 #[test]
 fn a_checksum_that_is_wrong_and_an_eeprom_that_is_missing() {
     let fake = Fake::new(0x10FB);
