@@ -43,7 +43,7 @@ const COVERED: u16 = 0x40;
 /// What they add up to (6.2).
 const CHECKSUM: u16 = 0xBABA;
 /// 8.4 says of no time; a word takes some 20 us on the bus of the EEPROM. Intel's drivers wait half a second for each, by which the second
-/// that nobody else may keep the semaphore (4.7) would soon be over.
+/// that nobody else may keep the semaphore (8.7) would soon be over.
 const WORD_LIMIT: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ fn decode(value: u32) -> LinkStatus {
 
 /// CTRL_EXT.LINK_MODE.
 const INTERNAL_PHY: u32 = 0;
-/// They guard PHY and EEPROM against firmware and the other ports (4.7).
+/// They guard PHY and EEPROM against firmware and the other ports (8.7).
 pub(crate) const SEMAPHORES: Semaphores<Igb> = Semaphores {
     swsm: SWSM,
     sw_fw_sync: SW_FW_SYNC,

@@ -1,4 +1,4 @@
-//! Semaphores that guard what a port shares with firmware and the other ports (82599 datasheet 10.5.4, 82576 datasheet 4.7).
+//! Semaphores that guard what a port shares with firmware and the other ports (82599 datasheet 10.5.4, 82576 datasheet 8.7).
 
 use crate::wait::{Timed, modify, read, wait, wait_retrying};
 use crate::{Error, Family, Result};

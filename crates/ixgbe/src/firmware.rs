@@ -1,4 +1,4 @@
-//! Commands to the firmware of an X550: a block of memory (FLEX_MNG), which HICR hands over (X550 datasheet, host interface).
+//! Commands to the firmware of an X550: a block of memory (FLEX_MNG), which HICR hands over (X550 datasheet 11.8.2).
 //! It reads the EEPROM, for which the host has no other way, and turns the receiver off in order.
 
 use crate::regs::{FLEX_MNG, FWSTS, HICR, STATUS, fwsts, hicr, status, sw_fw_sync};

@@ -28,7 +28,7 @@ pub enum MacType {
 }
 
 impl MacType {
-    /// Returns the size of the receive packet buffer in KiB (82599 datasheet 8.2.3.8, X540 and X550 datasheets).
+    /// Returns the size of the receive packet buffer in KiB (RXPBSIZE; 82599 datasheet 8.2.3.8, X550 datasheet 8.2.2.9.12).
     #[must_use]
     pub const fn receive_buffer_kib(self) -> u32 {
         match self {

@@ -144,8 +144,8 @@ pub(crate) fn start_receiving<D: Device>(regs: &Timed<D>) -> Result<()> {
     drained
 }
 
-/// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2). An X550's firmware does it, as by its
-/// vendor's drivers, if it is willing.
+/// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2). An X550's firmware does it (X550
+/// datasheet 11.8.3.2), if it is willing.
 pub(crate) fn stop_receiving<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     if mac == MacType::X550 && rxctrl::RXEN.is_set(read(regs, RXCTRL)?) {
         match firmware::disable_receiver(&regs.at_most(FIRMWARE_LIMIT)) {

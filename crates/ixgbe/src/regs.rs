@@ -50,7 +50,7 @@ registers! {
     /// Software-definable pins; on SFP+ boards SDP2 is low without a module, SDP3 high turns the laser off, SDP5 high selects the
     /// higher rate of a module that has two. 8.2.3.1.
     ESDP @ 0x00020, rw, esdp { SDP2: 2, SDP3: 3, SDP5: 5, SDP5_DIR: 13 };
-    /// The two wires of the bus to an SFP+ module: what they are at, and what this end does. 8.2.3.1.
+    /// The two wires of the bus to an SFP+ module: what they are at, and what this end does. 8.2.3.1.5.
     I2CCTL @ 0x00028, rw, i2cctl { CLK_IN: 0, CLK_OUT: 1, DATA_IN: 2, DATA_OUT: 3 };
 
     // 8.2.3.2 EEPROM and flash.
@@ -68,13 +68,13 @@ registers! {
     SWSM @ 0x10140, rw, swsm { SMBI: 0, SWESMBI: 1 };
     /// Firmware's mode: bit 1 of MODE is that of pass-through. 8.2.3.4.
     FWSM @ 0x10148, ro, fwsm { MODE: 1..=3, VALID: 15 };
-    /// Software and firmware synchronisation: software's bits, firmware's 5 higher; REGSMP on X540 and later. 8.2.3.4.
+    /// Software and firmware synchronisation: software's bits, firmware's 5 higher; REGSMP on X540 and later. 8.2.3.4, X550 datasheet 8.2.2.20.3.
     SW_FW_SYNC @ 0x10160, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, MAC_CSR: 3, FLASH: 4, SW_MNG: 10, I2C: 11..=12, REGSMP: 31 };
-    /// Commands to the firmware of an X550, and its answers. X550 datasheet, chapter 8.
+    /// Commands to the firmware of an X550, and its answers. X550 datasheet 8.2.2.20.4 (ARCRAM).
     FLEX_MNG[448; 4] @ 0x15800, rw, flex_mng {};
-    /// Hands a command to the firmware of an X550; its answer is there, and valid. X550 datasheet, chapter 8.
+    /// Hands a command to the firmware of an X550; its answer is there, and valid. X550 datasheet 8.2.2.20.5.
     HICR @ 0x15F00, rw, hicr { EN: 0, C: 1, SV: 2 };
-    /// Firmware status of an X550: it was reset. X550 datasheet, chapter 8.
+    /// Firmware status of an X550: it was reset. X550 datasheet 11.8.2.1, which has no layout of it.
     FWSTS @ 0x15F0C, rw, fwsts { FWRI: 9 };
 
     // 8.2.3.5 Interrupts.
@@ -136,7 +136,7 @@ registers! {
     RSSRK[10; 4] @ 0x05C80, rw, rssrk {};
     /// Redirection table, entries 0 to 127, four a dword. 8.2.3.7.
     RETA[32; 4] @ 0x05C00, rw, reta {};
-    /// Redirection table of the X550, entries 128 to 511. X550 datasheet, chapter 8.
+    /// Redirection table of the X550, entries 128 to 511. X550 datasheet 8.2.2.8.24.
     ERETA[96; 4] @ 0x0EE80, rw, ereta {};
 
     // 8.2.3.8 Receive DMA.
@@ -171,7 +171,7 @@ registers! {
     FCRTV @ 0x032A0, rw, fcrtv {};
     /// Receive packet buffer size in KiB, for each traffic class. 8.2.3.8.
     RXPBSIZE[8; 4] @ 0x03C00, rw, rxpbsize { SIZE: 10..=19 };
-    /// Whether PAUSE frames are sent: 0 for none. 8.2.3.3.
+    /// Whether PAUSE frames are sent: 0 for none. 8.2.3.3.7.
     FCCFG @ 0x03D00, rw, fccfg { TFCE: 3..=4 };
     /// Receive enable. 8.2.3.8.
     RXCTRL @ 0x03000, rw, rxctrl { RXEN: 0 };
@@ -229,7 +229,7 @@ registers! {
     HLREG0 @ 0x04240, rw, hlreg0 { TXCRCEN: 0, RXCRCSTRP: 1, JUMBOEN: 2, TXPADEN: 10, LPBK: 15, MDCSPD: 16, RXLNGTHERREN: 27, RXPADSTRIPEN: 28 };
     /// What becomes of PAUSE and other MAC control frames that are received. 8.2.3.22.
     MFLCN @ 0x04294, rw, mflcn { PMCF: 0, DPF: 1, RPFCE: 2, RFCE: 3 };
-    /// Largest frame in bytes, CRC included. 8.2.3.22.
+    /// Largest frame in bytes, CRC included. 8.2.3.22.13.
     MAXFRS @ 0x04268, rw, maxfrs { MFS: 16..=31 };
     /// Link mode and auto-negotiation. 8.2.3.22.
     AUTOC @ 0x042A0, rw, autoc { FLU: 0, PMA_10G: 7..=8, PMA_1G: 9, AN_RESTART: 12, LMS: 13..=15, KR: 16, KX: 30, KX4: 31 };
@@ -245,7 +245,7 @@ registers! {
     CORECTL @ 0x14F00, rw, corectl {};
     /// Link mode, serial interface and link disable. 8.2.3.22.
     AUTOC2 @ 0x042A8, rw, autoc2 { PMA_SERIAL: 16..=17, LINK_DISABLE: 28..=30 };
-    /// MAC control of X540 and X550: the link is forced up. X540 datasheet, 8.2.3.22.
+    /// MAC control of X540 and X550: the link is forced up. X550 datasheet 8.2.2.16.9.
     MACC @ 0x04330, rw, macc { FLU: 0 };
     /// Link status; link-down is sticky until read. 8.2.3.22.
     LINKS @ 0x042A4, ro, links { SPEED_NON_STD: 27, SPEED: 28..=29, UP: 30 };

@@ -1,5 +1,5 @@
 //! The semaphores that guard EEPROM, PHY and MAC registers against firmware and the other port (82599 datasheet
-//! 10.5.4; X540 and X550 guard the synchronisation register by a bit of its own).
+//! 10.5.4; X550 datasheet 11.8.4, where a bit of its own guards the synchronisation register, as on an X540).
 
 use crate::regs::{Ixgbe, SW_FW_SYNC, SWSM, sw_fw_sync};
 use crate::wait::Timed;
@@ -19,7 +19,8 @@ pub(crate) fn holding<D: Device, T>(
 }
 
 /// Gives back what a program that died has left of an X540's or X550's semaphores, as Intel's drivers do when they begin: a reset of these
-/// does not (they may stay taken over a reset of the whole system). Waits for a second at most, and only if there are such. Returns their bits.
+/// does not ("the software semaphores are not reset", X550 datasheet 11.8.4.1, which gives their owner a second). Waits for a second at most, and
+/// only if there are such. Returns their bits.
 ///
 /// # Errors
 ///

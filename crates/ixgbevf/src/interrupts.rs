@@ -1,4 +1,4 @@
-//! MSI-X: a vector for each receive queue, of two at most, and one more for the mailbox (82599 datasheet 7.3, 8.3.5).
+//! MSI-X: a vector for each receive queue, of two at most, and one more for the mailbox (82599 datasheet 7.3, X550 datasheet 8.3.2.2).
 //!
 //! The vector of a queue fires once and is then masked by the device, so a queue that is polled under load is not
 //! interrupted; [`arm`] lets it fire again.

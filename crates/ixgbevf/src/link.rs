@@ -1,4 +1,4 @@
-//! The link as a virtual function sees it (82599 datasheet 8.3.4).
+//! The link as a virtual function sees it (VFLINKS; X550 datasheet 8.3.2.1.3).
 
 use crate::regs::{Registers, VFLINKS, vflinks};
 use crate::{Error, MacType, Result};

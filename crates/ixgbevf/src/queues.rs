@@ -12,7 +12,7 @@ use intel::{Family, QueueRegisters, Step};
 
 /// SRRCTL.DESCTYPE: advanced descriptors, one buffer.
 const ONE_BUFFER: u32 = 1;
-/// TXDCTL's thresholds in descriptors (8.3.12): fetch when fewer than so many are held, and so many wait; write back each.
+/// VFTXDCTL's thresholds in descriptors (X550 datasheet 8.3.2.4.6): fetch when fewer than so many are held, and so many wait; write back each.
 const TX_PREFETCH: u32 = 32;
 const TX_HOST: u32 = 1;
 

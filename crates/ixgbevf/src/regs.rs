@@ -1,4 +1,4 @@
-//! The register map of a virtual function (82599 datasheet, chapter 8.3).
+//! The register map of a virtual function (82599 datasheet, chapter 8.3; X550 datasheet 8.3.2).
 
 use device::{MapPromise, Regs, registers};
 

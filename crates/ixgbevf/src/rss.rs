@@ -1,4 +1,5 @@
-//! Which receive queue a frame goes to (82599 datasheet 7.1.2.8, X550 datasheet 8.3).
+//! Which receive queue a frame goes to (82599 datasheet 7.1.2.8; VFMRQC, VFRSSRK and VFRETA in the X550 datasheet,
+//! 8.3.2.3.10 to 8.3.2.3.12).
 
 use crate::config::RETA_ENTRIES;
 use crate::regs::{Registers, VFMRQC, VFPSRTYPE, VFRETA, VFRSSRK, vfmrqc, vfpsrtype};

@@ -1,4 +1,4 @@
-//! Statistics (82599 datasheet 8.3.14). A function's counters never clear, and wrap; [`Counters`] keeps totals of 64 bits.
+//! Statistics (X550 datasheet 8.3.2.6). A function's counters never clear, and wrap; [`Counters`] keeps totals of 64 bits.
 
 use crate::Result;
 use crate::regs::{Ixgbevf, Registers, VFGORC_LSB, VFGORC_MSB, VFGOTC_LSB, VFGOTC_MSB, VFGPRC, VFGPTC, VFMPRC};

@@ -318,7 +318,7 @@ fn nobody_is_in_an_empty_cage_and_a_stuck_module_holds_the_clock() {
     assert_eq!(driver.read(I2CCTL) & (CLK_IN | CLK_OUT), CLK_OUT);
 }
 
-/// The X540's PHY: clause 45, at one address (IEEE 802.3, 45.3; X540 datasheet, chapter 11).
+/// The X540's PHY: clause 45, at one address (IEEE 802.3, 45.3; MSCA and MSRWD).
 #[test]
 fn the_phy_of_an_x540() {
     let driver = start(DeviceId::X540);
@@ -340,7 +340,7 @@ fn the_phy_of_an_x540() {
         command(0, 0x1E, 1, 0);
         assert_eq!((read(0, 0x1E, 0), speed(&driver)), (power, expected));
     }
-    // Reading SW_FW_SYNC takes its own semaphore (10.5.4 of the X540's datasheet).
+    // Reading SW_FW_SYNC takes its own semaphore, REGSMP.
     assert_eq!((driver.read(0x1_0160) >> 31, driver.read(0x1_0160) >> 31), (0, 1));
     assert_eq!(driver.read(0x3C00), 384 << 10);
 }

@@ -1,5 +1,5 @@
 //! The firmware of an X550 as the host reaches it: commands and answers lie in a block of memory (FLEX_MNG), which HICR hands over
-//! (X550 datasheet, host interface). It reads the EEPROM, for which there is no other way, and turns the receiver off.
+//! (X550 datasheet 11.8.2, 11.8.3). It reads the EEPROM, for which there is no other way, and turns the receiver off.
 
 use super::map;
 use super::{DeviceId, Event, Model};

@@ -1,4 +1,4 @@
-//! The PHY of an X540 or X550 behind MSCA and MSRWD (clause 45 of IEEE 802.3, X540 datasheet 3.7.8): who it is, and whether it is powered.
+//! The PHY of an X540 or X550 behind MSCA and MSRWD (clause 45 of IEEE 802.3; X550 datasheet 8.2.2.16.4, 8.2.2.16.5): who it is, and whether it is powered.
 
 use super::DeviceId;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Registers that an X550 has, and an 82599 has not (X550 datasheet, chapter 8).
+//! Registers that an X550 has, and an 82599 has not (X550 datasheet 8.2.2).
 
 use super::{ERETA, FLEX_MNG, Line, rc, ro, rw};
 
