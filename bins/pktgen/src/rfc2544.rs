@@ -230,7 +230,7 @@ impl Bench<'_> {
             return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
         }
         let found = self.test(size, &search)?;
-        let Some((rate, above)) = bounds(&found) else {
+        let Some(Found { rate, forwards, above }) = found_by(&found) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
         };
@@ -253,7 +253,7 @@ impl Bench<'_> {
             self.test(size, &Setup::Recovery { throughput: rate, highest })?;
         }
         if self.args.tests.contains(&Test::BackToBack) {
-            self.test(size, &Setup::BackToBack { rate: highest, throughput: rate })?;
+            self.test(size, &Setup::BackToBack { rate: highest, throughput: forwards })?;
         }
         Ok(())
     }
@@ -343,6 +343,8 @@ impl Bench<'_> {
         if !paused.is_zero() && args.ports.iter().all(nic::Address::is_soft) {
             outcome.doubtful = outcome.doubtful.max(measured::due_in(paused, next, &outcome));
             outcome.away = outcome.away.map(|away| away + paused.as_secs_f64());
+            // What its last frames come late, a cable has made room.
+            outcome.late = outcome.late.map(|late| late + paused.as_secs_f64());
         }
         self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
         if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }
@@ -388,17 +390,28 @@ enum Above {
     Unknown,
 }
 
-/// The throughput without loss, or with the least that was searched for, and what is known of rates above it.
-fn bounds(test: &AnyTest) -> Option<(f64, Above)> {
-    let (rate, upper, at_generator, at_highest) = match test {
+/// What a search for the throughput has found, without loss or with the least that was searched for. Rates are frames a second.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The throughput.
+    rate: f64,
+    /// What the device forwards for longer than a trial: less than the throughput if a buffer was filling in it.
+    forwards: f64,
+    above: Above,
+}
+
+/// What a search has found; `None` if it has no throughput.
+fn found_by(test: &AnyTest) -> Option<Found> {
+    let (rate, sustained, upper, at_generator, at_highest) = match test {
         AnyTest::Throughput(test) => {
             let result = *test.results().first()?;
             let ended = |end| result.ended == end;
-            (result.lower, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
+            (result.lower, result.sustained, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
         }
         AnyTest::BinarySearch(test) => {
             let result = test.result();
-            (result.throughput, result.upper, result.at_generator, result.found && !result.at_generator)
+            let at_highest = result.found && !result.at_generator;
+            (result.throughput, result.sustained, result.upper, result.at_generator, at_highest)
         }
         _ => return None,
     };
@@ -408,7 +421,7 @@ fn bounds(test: &AnyTest) -> Option<(f64, Above)> {
         (None, false, true) => Above::Nothing,
         (None, false, false) => Above::Unknown,
     };
-    rate.map(|rate| (rate, above))
+    rate.map(|rate| Found { rate, forwards: sustained.unwrap_or(rate), above })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]

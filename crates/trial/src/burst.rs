@@ -53,7 +53,7 @@ pub struct Bursts {
     pub rate: f64,
     /// Searches in which the longest burst that was allowed lost nothing. Then the result is likely invalid (RFC 9004, 6.2).
     pub endless: u64,
-    /// The most, in seconds, by which a burst that was found took longer to send than its rate has it.
+    /// The most, in seconds, by which a burst that was found took longer to send, or to reach the device, than its rate has it.
     #[serde(default)]
     pub late: f64,
 }
@@ -66,15 +66,16 @@ impl Bursts {
     }
 
     /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
-    /// many frames a second, the throughput.
+    /// many frames a second.
     #[must_use]
     pub fn too_long_by(&self, throughput: f64) -> f64 {
         let kept = 1.0 - throughput / self.rate;
         if kept > 0.0 { self.late * throughput / kept } else { 0.0 }
     }
 
-    /// Returns the corrected buffer time, in seconds: without the frames that leave while the burst arrives. The throughput is in
-    /// frames a second.
+    /// Returns the corrected buffer time, in seconds (RFC 9004, 6.4): without the frames that leave while the burst arrives, of which there are
+    /// so many a second. That is the throughput of trials so long that a buffer counts for nothing in them; of short ones, what
+    /// they say is forwarded for longer, as [`crate::GoalResult::sustained`].
     #[must_use]
     pub fn corrected_seconds(&self, throughput: f64) -> f64 {
         self.implied_seconds() * (1.0 - throughput / self.rate)

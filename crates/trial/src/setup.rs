@@ -51,7 +51,7 @@ pub enum Setup {
     BackToBack {
         /// The rate within a burst.
         rate: f64,
-        /// The throughput, for the corrected buffer time.
+        /// What the device forwards without end, for the corrected buffer time.
         throughput: f64,
     },
     /// [`Recovery`].

@@ -98,7 +98,8 @@ pub struct Outcome {
     /// Seconds from the first frame sent to the last, if they are known to less than the tolerance of the profile: a generator may
     /// send the right number in too long a time.
     pub seconds: Option<f64>,
-    /// Of a burst, by how many seconds more than its rate has it took to send, if that is known: meanwhile a device makes room.
+    /// Of a burst, by how many seconds more than its rate has it took to send, and the time for which a device that is part of the program
+    /// did not run, if that is known: meanwhile a device makes room.
     pub late: Option<f64>,
     /// Whether a link was down at any time.
     pub link_fell: bool,

@@ -236,7 +236,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     };
     let late = if late >= 1.0 {
         let (frames, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
-        format!("; too long by at most {frames}, as the generator paused for {pause} in a burst")
+        format!("; too long by at most {frames}: the machine stopped generator or device for {pause} in a burst")
     } else {
         String::new()
     };
@@ -244,7 +244,8 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     let mut rows = vec![row("back-to-back".to_owned(), Some(mean), "frames", note)];
     if let Setup::BackToBack { throughput, .. } = setup {
         let seconds = bursts.corrected_seconds(*throughput);
-        rows.push(row("corrected buffer time".to_owned(), Some(seconds * 1e3), "ms", String::new()));
+        let note = format!("of bursts at {}, {} forwarded", pps(bursts.rate), pps(*throughput));
+        rows.push(row("corrected buffer time".to_owned(), Some(seconds * 1e3), "ms", note));
     }
     rows
 }
