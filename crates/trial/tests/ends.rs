@@ -3,7 +3,10 @@
 
 use proptest::prelude::*;
 use trial::simulate::{Device, Truth};
-use trial::{BinarySearch, Ended, Goal, Line, Method, Profile, Report, Setup, Throughput, ThroughputPlan};
+use trial::{
+    BinarySearch, Delays, Ended, Goal, Line, Method, Outcome, Profile, Reason, Report, Setup, TRIES, Throughput,
+    ThroughputPlan, Traffic, Trial, Verdict,
+};
 
 const LOW: f64 = 9_000.0;
 const HIGH: f64 = 14_880_952.0;
@@ -69,9 +72,77 @@ fn a_generator_that_misses_any_rate_ends_a_search() {
         while let Some(trial) = test.next() {
             // It sends more than it is asked for.
             let sent = trial.traffic.frames() * 6 / 5;
-            test.tell(&trial::Outcome::new(sent, sent)).unwrap();
+            test.tell(&Outcome::new(sent, sent)).unwrap();
             assert!(test.spent().0 <= 61, "{:?}", test.limits().last());
         }
+    }
+}
+
+/// An outcome with losses, of a trial that is void for this reason.
+fn void(trial: &Trial, reason: Reason) -> Outcome {
+    let sent = trial.traffic.frames();
+    let mut outcome = Outcome::new(sent, sent - 9);
+    outcome.delays = Some(Delays::new(1e4, 1e4, 1e4, 1e4, 1e4));
+    outcome.last_lost = matches!(trial.traffic, Traffic::Overload { .. }).then_some(0.1);
+    match reason {
+        Reason::Rate => outcome.seconds = Some(trial.traffic.seconds() * 2.0),
+        Reason::Link => outcome.link_fell = true,
+        Reason::Clock => outcome.clock_jumped = true,
+        Reason::Counts => outcome.received = sent + 1,
+        Reason::Bursts => outcome.doubtful = 9,
+        _ => panic!("{reason:?} is new"),
+    }
+    outcome
+}
+
+/// Of each test a trial that is void is asked for again, and after the third time a report has a limit of the generator, and no figure that
+/// such a trial would have made.
+#[test]
+fn three_void_trials_of_any_test_are_a_limit_of_the_generator() {
+    let mut profile = Profile::default();
+    profile.throughput.warm_up_seconds = 0.0;
+    let setups = [
+        Setup::Throughput { goals: vec![Goal::NDR], low: LOW, high: HIGH },
+        Setup::BinarySearch { goal: Goal::RFC2544, low: LOW, high: HIGH },
+        Setup::Latency { rates: vec![1e5] },
+        Setup::FrameLoss { highest: 2e6 },
+        Setup::BackToBack { rate: 2e6, throughput: 1e6 },
+        Setup::Recovery { throughput: 1e6, highest: 2e6 },
+        Setup::Frmol { rate: 2e6 },
+    ];
+    let all = [Reason::Rate, Reason::Link, Reason::Clock, Reason::Counts, Reason::Bursts];
+    for (setup, reason) in setups.iter().flat_map(|setup| all.map(|reason| (setup, reason))) {
+        let counts = match setup {
+            // Whatever it sends is the highest load.
+            Setup::Frmol { .. } => matches!(reason, Reason::Rate | Reason::Bursts),
+            // What is lost decides about nothing.
+            Setup::Latency { .. } => reason == Reason::Bursts,
+            _ => false,
+        };
+        let mut test = setup.start(&profile).unwrap();
+        let mut lines = format!("{}\n{}\n", Line::run(profile.clone()), Line::test(64, setup.clone()));
+        let first = test.next().unwrap();
+        for time in 1..=TRIES {
+            let trial = test.next().unwrap();
+            assert_eq!((trial.traffic, trial.number + 1), (first.traffic, u64::from(time)), "{setup:?}: {reason:?}");
+            let outcome = void(&trial, reason);
+            lines += &format!("{}\n", Line::trial(trial, outcome));
+            let verdict = match (counts, time) {
+                (true, _) => Verdict::Counted,
+                (false, TRIES) => Verdict::Limit(reason),
+                (false, _) => Verdict::Void(reason),
+            };
+            assert_eq!(test.tell(&outcome).unwrap(), verdict, "{setup:?}: {reason:?}");
+        }
+        let report = Report::read(&lines).unwrap();
+        let reasons: Vec<Reason> = report.parts()[0].void.iter().map(|void| void.reason).collect();
+        let limits: Vec<Reason> = test.limits().iter().map(|limit| limit.reason).collect();
+        let times = if counts { 0 } else { TRIES as usize };
+        assert_eq!((reasons, limits), (vec![reason; times], vec![reason; times.min(1)]), "{setup:?}");
+        let has_figure = report.rows().iter().any(|row| row.value.is_some());
+        let text = report.to_string();
+        let words = format!("limit of the generator, 64 bytes: {reason} 3 times");
+        assert_eq!((has_figure, text.contains(&words)), (counts, !counts), "{setup:?}: {text}");
     }
 }
 
