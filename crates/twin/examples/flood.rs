@@ -3,18 +3,24 @@
 //!
 //! `ip netns exec NAME flood TWIN WIRE SECONDS`: makes the TAP interfaces TWIN, unless it is there, and WIRE, which is the other end of the
 //! twin's port. One thread routes as fast as it can, from memory; frames of WIRE and of the host go on beside that. A line on standard input
-//! begins the measurement: SECONDS without the flood and SECONDS with it, in turn, three times. Afterwards all goes on without the flood until
+//! begins the measurement: SECONDS alone, SECONDS beside a thread that does nothing but count, and SECONDS beside the flood, in turn, three
+//! times. What the counting takes is the machine's: cores that share a physical one, or its power. Afterwards all goes on without the flood until
 //! standard input ends, so that whoever looks at the protocols sees what the last of it has done to them.
+//!
+//! `flood TWIN count TTL`: routes some packets of this TTL, of which the twin gets none, and says how many;
+//! `valgrind --tool=callgrind --toggle-collect='*counted*'` counts the instructions of just these.
 
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use router::{Egress, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Refusal, Target};
 use std::error::Error;
+use std::hint::black_box;
 use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tap::Tap;
-use twin::{Class, Lane, Port, Settings, Twins};
+use twin::{Class, Lane, Port, Rate, Rates, Running, Settings, Twins};
 use wire::Sum;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0xAA, 1];
@@ -32,18 +38,50 @@ const ROUNDS: usize = 3;
 /// Between two looks at the wire.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// Bursts that are counted, after as many that are not.
+const COUNTED: usize = 1000;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [twin, wire, seconds] = &words[..] else { return Err("usage: flood TWIN WIRE SECONDS".into()) };
-    let time = Duration::from_secs(seconds.parse()?);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [twin, "count", ttl] => count(twin, ttl.parse()?),
+        [twin, wire, seconds] => measure(twin, Tap::open(wire)?, Duration::from_secs(seconds.parse()?)),
+        _ => Err("usage: flood TWIN WIRE SECONDS, or flood TWIN count TTL".into()),
+    }
+}
+
+/// Routes packets of this TTL while nothing passes to the host.
+fn count(twin: &str, ttl: u8) -> Result<(), Box<dyn Error>> {
+    let none = Rate { per_second: 0, burst: 0 };
+    let settings = Settings { rates: Rates { error: none, ..Rates::default() }, ..Settings::default() };
+    let (_twins, mut work) = start(twin, None, &settings)?;
+    let frames = frames(ttl);
+    // What is called once only is none of a packet's.
+    warm(&mut work, &frames);
+    println!("{} packets, {} forwarded", COUNTED * BURST, counted(&mut work, &frames));
+    Ok(())
+}
+
+#[inline(never)]
+fn warm(work: &mut Work, frames: &[[u8; 60]]) -> u64 {
+    frames.chunks(BURST).cycle().take(COUNTED).map(|burst| work.burst(burst)).sum()
+}
+
+/// What is counted. By its name, valgrind finds it.
+#[inline(never)]
+fn counted(work: &mut Work, frames: &[[u8; 60]]) -> u64 {
+    frames.chunks(BURST).cycle().take(COUNTED).map(|burst| work.burst(burst)).sum()
+}
+
+/// A worker, and the twin of its port, up.
+fn start(twin: &str, wire: Option<Tap>, settings: &Settings) -> Result<(Running, Work), Box<dyn Error>> {
     let pool = Pool::new(&PoolConfig { slots: 8192, ..PoolConfig::default() })?;
     let port = Port { mac: MAC, mtu: 1500, pool: pool.clone(), lane: 0 };
-    let (twins, mut lanes) = Twins::open(std::slice::from_ref(twin))?.start(&[port], 1, &Settings::default())?;
-    let wire = Tap::open(wire)?;
+    let (twins, mut lanes) = Twins::open(&[twin.to_owned()])?.start(&[port], 1, settings)?;
     twins.set_carrier(0, true)?;
-    let fib = table()?;
-    let mut work = Work {
-        forwarder: fib.forwarder(),
+    let work = Work {
+        forwarder: table()?.forwarder(),
         lane: lanes.pop().ok_or("no lane")?,
         cache: pool.cache(),
         batch: Batch::with_capacity(BURST),
@@ -52,28 +90,42 @@ fn main() -> Result<(), Box<dyn Error>> {
         frame: vec![0; tap::LONGEST_FRAME],
         next_look: Instant::now(),
     };
+    Ok((twins, work))
+}
 
+fn measure(twin: &str, wire: Tap, time: Duration) -> Result<(), Box<dyn Error>> {
+    let (twins, mut work) = start(twin, Some(wire), &Settings::default())?;
     let told = told();
     work.until(&told.begins);
-    let mut rates = [Vec::new(), Vec::new()];
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     let mut flooded = 0;
     for _ in 0..ROUNDS {
         rates[0].push(work.phase(time, 0).0);
+        let counter = Counter::start();
+        rates[1].push(work.phase(time, 0).0);
+        drop(counter);
         let (forwarded, flood) = work.phase(time, FLOOD);
-        rates[1].push(forwarded);
+        rates[2].push(forwarded);
         flooded += flood;
     }
-    let [quiet, flood] = rates.map(|mut rates| {
+    let [alone, counting, flood] = rates.map(|mut rates| {
         rates.sort_by(f64::total_cmp);
         rates[ROUNDS / 2]
     });
     let counts = twins.counts(0);
     let of = |class: Class| counts.classes.get(class as usize).map_or((0, 0), |count| (count.passed, count.dropped));
+    let less = |rate: f64, than: f64| (1.0 - rate / than) * 100.0;
     println!(
-        "forwarded {:.2} M/s, beside the flood {:.2} M/s: {:.1} % less; {flooded} packets of the flood, passed and dropped: errors {:?}, OSPF {:?}, BFD {:?}",
-        quiet / 1e6,
+        "forwarded {:.2} M/s, beside a thread that counts {:.2} M/s: {:.1} % less",
+        alone / 1e6,
+        counting / 1e6,
+        less(counting, alone)
+    );
+    println!(
+        "beside the flood {:.2} M/s: {:.1} % less, than beside that thread {:.1} % less; {flooded} packets of the flood, passed and dropped: errors {:?}, OSPF {:?}, BFD {:?}",
         flood / 1e6,
-        (1.0 - flood / quiet) * 100.0,
+        less(flood, alone),
+        less(flood, counting),
         of(Class::Error),
         of(Class::Ospf),
         of(Class::Bfd)
@@ -115,6 +167,33 @@ fn told() -> Arc<Told> {
     told
 }
 
+/// A thread that keeps another core busy, and shares nothing with the one that routes. Dropping it ends the thread.
+struct Counter {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Counter {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let count = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                (0..1_000_000_u32).for_each(|number| drop(black_box(number)));
+            }
+        };
+        Self { stop, thread: Some(std::thread::spawn(count)) }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A panic of it was printed.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
 /// What a worker of `fwd l3 --kernel` has.
 struct Work {
     forwarder: LiveForwarder,
@@ -122,7 +201,8 @@ struct Work {
     cache: PoolCache,
     batch: Batch,
     egress: Egress,
-    wire: Tap,
+    /// The other end of the port.
+    wire: Option<Tap>,
     frame: Vec<u8>,
     next_look: Instant,
 }
@@ -191,7 +271,7 @@ impl Work {
         if self.lane.has_frames() && self.lane.receive(0, &mut self.batch) > 0 {
             for packet in self.batch.iter() {
                 // What finds no room is lost, as on any wire.
-                let _ = self.wire.write(packet.data());
+                let _ = self.wire.as_ref().map(|wire| wire.write(packet.data()));
             }
             self.cache.free_batch(&mut self.batch);
         }
@@ -200,7 +280,7 @@ impl Work {
         }
         self.next_look = now + LOOK;
         while self.batch.len() < BURST
-            && let Some(len) = self.wire.read(&mut self.frame)
+            && let Some(len) = self.wire.as_ref().and_then(|wire| wire.read(&mut self.frame))
         {
             let packet = self.frame.get(..len).and_then(|frame| self.cache.alloc_from(frame));
             let Some(packet) = packet else { continue };
