@@ -77,7 +77,11 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let (held, stop) = (Held::default(), Stop::on_signals()?);
     let mut bench =
         Bench { args, profile, known, left_out, has_begun: false, has_counted, folder, held, stop, progress };
-    let ended = sizes.iter().try_for_each(|size| bench.size(size).and(bench.close().map_err(Broken::from)));
+    let ended = (0..sizes.len()).rev().zip(&sizes).try_for_each(|(left, size)| {
+        let ended = bench.size(size).and(bench.close().map_err(Broken::from));
+        bench.progress.sizes_left(left);
+        ended
+    });
     // What cannot be closed after a failure is not the news.
     let _ = bench.close();
     bench.progress.clear();
