@@ -124,7 +124,7 @@ impl LiveForwarder {
 
     /// Returns whom a frame is for that came in by port `ingress` and was refused for `refusal`, where that says nothing of it; `frame` begins
     /// with its headers. Of other refusals it is [`Destination::Unknown`].
-    #[inline]
+    #[inline(always)]
     pub fn destination(&mut self, ingress: usize, refusal: Refusal, frame: &[u8]) -> Destination {
         match refusal {
             Refusal::Ttl | Refusal::LeftToHost | Refusal::MartianSource => self.find_destination(ingress, frame),
@@ -134,8 +134,23 @@ impl LiveForwarder {
     }
 
     /// [`Self::destination`] of a frame that has passed all checks before those of its addresses.
-    #[inline(never)]
+    #[inline(always)]
     fn find_destination(&mut self, ingress: usize, frame: &[u8]) -> Destination {
+        match frame.first_chunk() {
+            // The short cut for IPv4 without a tag.
+            Some(start) if ipv4::is_untagged(start) => {
+                let to = ipv4::destination(start);
+                let entrance =
+                    || self.shared.interfaces().untagged_entrance(ingress, *start.first_chunk().unwrap_or(&[0; 8]));
+                let hop = self.v4.lookup(to.into());
+                self.shared.whose(ipv4::is_martian(to), hop, || entrance().is_some_and(|by| by.families[0]))
+            }
+            _ => self.find_any_destination(ingress, frame),
+        }
+    }
+
+    #[inline(never)]
+    fn find_any_destination(&mut self, ingress: usize, frame: &[u8]) -> Destination {
         let vlan = ethernet::vlan(frame);
         let header = if vlan.is_some() { HEADER + TAG } else { HEADER };
         let packet = frame.get(header..).unwrap_or_default();
@@ -149,12 +164,8 @@ impl LiveForwarder {
             let to = header.destination();
             (ipv4::is_martian(to.to_bits()), self.v4.lookup(to))
         };
-        if is_of_the_link || hop.is_some_and(|hop| self.shared.is_for_host(hop.get())) {
-            return Destination::Host;
-        }
-        let entrance = self.shared.interfaces().entrance(ingress, vlan, frame.first_chunk().copied());
-        let is_looked_up = entrance.is_some_and(|entrance| entrance.families[usize::from(is_v6)]);
-        if is_looked_up { Destination::Elsewhere } else { Destination::Unknown }
+        let entrance = || self.shared.interfaces().entrance(ingress, vlan, frame.first_chunk().copied());
+        self.shared.whose(is_of_the_link, hop, || entrance().is_some_and(|by| by.families[usize::from(is_v6)]))
     }
 
     /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers

@@ -1,6 +1,5 @@
 //! Next hops that change in place: words shared by the thread that changes them and the forwarders that read them.
 
-use crate::Neighbour;
 use crate::check::Refusal;
 use crate::ethernet::{self, HEADER, Interface, MacAddress, TAG};
 use crate::fib::{Adjacency, low48};
@@ -8,6 +7,8 @@ use crate::hash::{self, Policy};
 use crate::interfaces::{Entrance, Exit, Interfaces, Link, filled};
 use crate::ipv4::SHORTEST;
 use crate::rewrite::{NextHops, SendPlain, Way};
+use crate::{Destination, Neighbour};
+use lpm::NextHop;
 use mempool::Packet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -224,9 +225,23 @@ impl Shared {
         Some(word.mark()).filter(|mark| usize::from(*mark) < self.interfaces.ports())
     }
 
-    /// Whether packets to it are refused as [`Refusal::ForHost`].
-    pub(crate) fn is_for_host(&self, number: u32) -> bool {
-        self.word(number) == Some(Word::new(Target::Refused(Refusal::ForHost)))
+    /// Whom a packet is for that is refused: by its destination's next hop, whether only a host of the link can have that, and whether the
+    /// interface that it came in by looks it up.
+    #[inline(always)]
+    pub(crate) fn whose(
+        &self,
+        is_of_the_link: bool,
+        hop: Option<NextHop>,
+        is_looked_up: impl FnOnce() -> bool,
+    ) -> Destination {
+        let for_host = Word::new(Target::Refused(Refusal::ForHost));
+        if is_of_the_link || hop.is_some_and(|hop| self.word(hop.get()) == Some(for_host)) {
+            Destination::Host
+        } else if is_looked_up() {
+            Destination::Elsewhere
+        } else {
+            Destination::Unknown
+        }
     }
 
     /// The number of that member; `None` unless the word is a group's.

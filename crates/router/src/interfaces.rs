@@ -326,6 +326,18 @@ impl Interfaces {
             let index: usize = self.by_vlan.get(port)?.get()?.get(usize::from(vlan))?.load(Ordering::Acquire).into();
             (number, link) = (self.ports() + index, Link(self.subs.get(index)?.link.load(Ordering::Acquire)));
         }
+        self.entrance_by(number, link, start)
+    }
+
+    /// As [`Self::entrance`], of a frame without a tag.
+    #[inline(always)]
+    pub(crate) fn untagged_entrance(&self, port: usize, start: [u8; 8]) -> Option<Entrance> {
+        self.entrance_by(port, self.port(port)?, Some(start))
+    }
+
+    /// By the interface of this number.
+    #[inline(always)]
+    fn entrance_by(&self, number: usize, link: Link, start: Option<[u8; 8]>) -> Option<Entrance> {
         let flags = self.flags.get(number)?.load(Ordering::Relaxed);
         let station = Station::of(link.mac(), flags & PROMISCUOUS != 0);
         let further = start.filter(|start| !station.takes(*start)).and_then(|start| self.further.find(number, start));

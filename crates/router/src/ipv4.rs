@@ -33,6 +33,12 @@ fn is_plain_of(start: &[u8; HEADER + SHORTEST], station: Station, lives: impl Fn
         && Sum::of_header(ip).is_right()
 }
 
+/// Returns whether the frame is of IPv4, without a tag.
+#[inline(always)]
+pub(crate) fn is_untagged(start: &[u8; HEADER + SHORTEST]) -> bool {
+    start[HEADER - 2..HEADER] == ethernet::IPV4
+}
+
 /// The destination.
 #[inline(always)]
 pub(crate) fn destination(start: &[u8; HEADER + SHORTEST]) -> u32 {
