@@ -48,6 +48,8 @@ const TURN: usize = 64;
 const PARTS: usize = 16;
 /// The longest sleep.
 const SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long frames for the host gather after some to which it has not answered at once.
+const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 
 impl Mover {
     /// Moves frames until told to stop.
@@ -56,12 +58,13 @@ impl Mover {
         let mut batch = Batch::with_capacity(1024);
         let mut to_host = Batch::with_capacity(TURN);
         let mut frame = vec![0; tap::LONGEST_FRAME];
+        let mut gathers = false;
         while !self.stop.load(Ordering::Acquire) {
             self.bell.answer();
-            let mut moved = false;
+            let (mut given, mut taken) = (false, false);
             for lane in &mut self.lanes {
                 for (twin, queue) in self.twins.iter().zip(&mut lane.to_host) {
-                    moved |= twin.give(queue, &mut to_host);
+                    given |= twin.give(queue, &mut to_host);
                 }
             }
             for (at, twin) in self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone) {
@@ -71,13 +74,29 @@ impl Mover {
                 let Some(queue) = lane.from_host.get_mut(at) else { continue };
                 if twin.take(queue, cache, &mut batch, &mut frame) {
                     lane.bell.ring();
-                    moved = true;
+                    taken = true;
                 }
             }
-            if !moved {
+            if given || taken {
+                gathers = given && !taken;
+            } else if std::mem::take(&mut gathers) {
+                self.gather();
+            } else {
                 self.sleep();
             }
         }
+    }
+
+    /// Sleeps for a moment, unless the host sends something. In a flood each frame would else wake this thread, for which the worker makes a
+    /// system call. Nobody waits for an answer of the host meanwhile: it gives one at once, or when it has thought about it.
+    fn gather(&self) {
+        // A failure is a short sleep.
+        let _ = poll(&mut self.here().map(|(_, twin)| twin.readable()).collect::<Vec<_>>(), Some(&GATHER));
+    }
+
+    /// The interfaces that are there.
+    fn here(&self) -> impl Iterator<Item = (usize, &Twin)> {
+        self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone)
     }
 
     /// Sleeps until there is something to move.
@@ -85,14 +104,13 @@ impl Mover {
         if !self.bell.arm() || self.stop.load(Ordering::Acquire) {
             return;
         }
-        let here = || self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone);
         let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
-        fds.extend(here().map(|(_, twin)| PollFd::from_borrowed_fd(twin.tap.as_fd(), PollFlags::IN)));
+        fds.extend(self.here().map(|(_, twin)| twin.readable()));
         // A failure is a short sleep.
         if poll(&mut fds, Some(&SLEEP)).is_err() {
             return;
         }
-        let failed = here().zip(&fds[1..]).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
+        let failed = self.here().zip(&fds[1..]).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
         let failed: Vec<usize> = failed.map(|((at, _), _)| at).collect();
         for at in failed {
             let twin = &mut self.twins[at];
@@ -105,6 +123,11 @@ impl Mover {
 }
 
 impl Twin {
+    /// What says whether the host has sent something.
+    fn readable(&self) -> PollFd<'_> {
+        PollFd::from_borrowed_fd(self.tap.as_fd(), PollFlags::IN)
+    }
+
     /// Has the host receive some frames of a queue: what it answers at once must find room in the interface's own queue, of 1,000 frames
     /// by default. Returns whether there were any.
     fn give(&self, queue: &mut PacketReceiver, batch: &mut Batch) -> bool {
