@@ -28,6 +28,8 @@ pub(crate) struct Hops<B> {
     entries: Vec<Hop<B>>,
     numbers: HashMap<u32, HopId>,
     vacant: BTreeSet<HopId>,
+    /// The number that was held last, which is mostly the next one, too.
+    held: HopId,
 }
 
 /// Numbers below this one fit a byte.
@@ -38,12 +40,17 @@ impl<B: Copy> Hops<B> {
         let none = Hop { word: 0, refs: 0, waits: 0, uniform: None };
         let mut entries = vec![none; NARROW as usize];
         entries[0].refs = 1;
-        Self { entries, numbers: HashMap::new(), vacant: (1..NARROW).collect() }
+        Self { entries, numbers: HashMap::new(), vacant: (1..NARROW).collect(), held: 0 }
     }
 
-    /// The number of a next hop in use.
-    pub(crate) fn find(&self, word: u32) -> Option<HopId> {
-        self.numbers.get(&word).copied()
+    /// Counts a use of a next hop that is in use, and returns its number.
+    pub(crate) fn hold(&mut self, word: u32) -> Option<HopId> {
+        let is_it = |hop: &Hop<B>| hop.word == word && hop.refs > 0;
+        if !self.entries.get(self.held as usize).is_some_and(is_it) {
+            self.held = *self.numbers.get(&word)?;
+        }
+        self.entries[self.held as usize].refs += 1;
+        Some(self.held)
     }
 
     /// The number a next hop that is not in use would get.
@@ -65,8 +72,7 @@ impl<B: Copy> Hops<B> {
 
     /// Counts a use of a next hop; numbers it if it is new.
     pub(crate) fn acquire(&mut self, word: u32) -> HopId {
-        if let Some(id) = self.find(word) {
-            self.entries[id as usize].refs += 1;
+        if let Some(id) = self.hold(word) {
             return id;
         }
         let id = self.next_id(word);
@@ -175,7 +181,7 @@ mod tests {
         assert_eq!((hops.acquire(7), hops.acquire(1000), hops.acquire(254)), (7, 254, 253));
         assert!(hops.release(7).is_some());
         // A reader may still look at the number: it is given out for the same word only.
-        assert_eq!((hops.acquire(7), hops.find(7)), (7, Some(7)));
+        assert_eq!(hops.acquire(7), 7);
         assert!(hops.release(7).is_some());
         hops.vacate(7);
         assert!((0..251).all(|word| hops.acquire(2000 + word) != 7), "released again, and not vacated since");

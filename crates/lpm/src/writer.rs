@@ -457,7 +457,10 @@ impl<F: Layout> Writer<F> {
 
     /// Numbers a next hop, in wider tables if need be.
     fn acquire(&mut self, word: u32) -> Result<HopId> {
-        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id(word)) > self.tables.width {
+        if let Some(id) = self.hops.hold(word) {
+            return Ok(id);
+        }
+        if Width::for_id(self.hops.next_id(word)) > self.tables.width {
             // Numbers may be waiting for readers that are long gone.
             self.end_era();
             self.end_era();
