@@ -40,6 +40,8 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     missed_before: Vec<u64>,
     /// When the part was over.
     over: Option<u64>,
+    /// It was over before its time, as it was told to end or a device was gone.
+    is_cut: bool,
     /// Frames that were tagged, and that were handed over; of all streams, and of each.
     tagged: u64,
     handed: u64,
@@ -186,6 +188,7 @@ impl<T: TxQueue> Lane<T> {
             handed_before: 0,
             missed_before: vec![0; streams],
             over: None,
+            is_cut: false,
             tagged: 0,
             handed: 0,
             streams: vec![Sent::default(); streams],

@@ -26,6 +26,8 @@ pub(crate) struct SentBy {
     streams: Vec<Sent>,
     /// Ticks from the begin to the last hand-over of these.
     ticks: u64,
+    /// It was over before its time, as the device was gone.
+    is_cut: bool,
     /// Frames that said how many there were.
     pub(crate) end_frames: u64,
     /// Frames that a host sent by the port.
@@ -71,8 +73,8 @@ impl SentBy {
     pub(crate) fn of(port: &Port) -> Self {
         let streams = port.sent.clone().unwrap_or_default();
         let &Port { base, end_frames, .. } = port;
-        let (ticks, host_frames) = (port.lane.ticks(), port.host_frames());
-        Self { port: port.lane.port, base, streams, ticks, end_frames, host_frames }
+        let (ticks, is_cut, host_frames) = (port.lane.ticks(), port.lane.is_cut(), port.host_frames());
+        Self { port: port.lane.port, base, streams, ticks, is_cut, end_frames, host_frames }
     }
 
     fn missed(&self) -> u64 {
@@ -89,7 +91,7 @@ impl Transmitted<'_> {
     /// Seconds over which the rates of a port hold.
     fn seconds(&self, by: &SentBy) -> f64 {
         let to_last = self.clock.nanoseconds(by.ticks) / 1e9;
-        span(to_last, self.asked[by.port].all, (self.limits, self.cut), [by.handed(), by.missed()])
+        span(to_last, self.asked[by.port].all, (self.limits, self.cut || by.is_cut), [by.handed(), by.missed()])
     }
 
     fn rates(&self, by: &SentBy) -> Rates {

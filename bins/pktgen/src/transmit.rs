@@ -94,7 +94,13 @@ impl<T: TxQueue> Function for Sender<T> {
 
     /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
     fn finish(&mut self) {
-        self.ports.iter_mut().filter(|port| port.sent.is_none()).for_each(|port| port.note_sent(device::tsc::now()));
+        let now = device::tsc::now();
+        for port in self.ports.iter_mut().filter(|port| port.sent.is_none()) {
+            if port.phase == Phase::Send {
+                port.lane.note_over(now, true);
+            }
+            port.note_sent(now);
+        }
     }
 }
 

@@ -445,6 +445,23 @@ fn a_subscriber_is_told_until_the_end() {
 }
 
 #[test]
+fn rates_of_a_run_that_quits_early_are_over_the_time_it_took() {
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), "{\"sleep\":0.5}\n").unwrap();
+    let options = ["--one-way", "--rate", "1k", "--duration", "600s", "--script", script.path().to_str().unwrap()];
+    let output = command(&options).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let direction = &report["directions"][0];
+    let [intended, offered] = ["intended_pps", "offered_pps"].map(|name| direction[name].as_f64().unwrap());
+    let [sent, missed] = ["sent", "missed"].map(|name| direction[name].as_f64().unwrap());
+    // However long this machine took: each frame that was due was offered or missed.
+    assert!(sent > 0.0 && intended == 1000.0, "{report}");
+    let due = offered * (1.0 + missed / sent);
+    assert!((due / intended - 1.0).abs() < 0.02, "{report}");
+}
+
+#[test]
 fn an_abandoned_socket_is_replaced_and_a_live_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");

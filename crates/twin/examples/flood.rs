@@ -179,7 +179,7 @@ impl Counter {
         let stopped = Arc::clone(&stop);
         let count = move || {
             while !stopped.load(Ordering::Relaxed) {
-                (0..1_000_000_u32).for_each(|number| drop(black_box(number)));
+                black_box((0..1_000_000_u32).fold(0_u32, |sum, number| black_box(sum).wrapping_add(number)));
             }
         };
         Self { stop, thread: Some(std::thread::spawn(count)) }

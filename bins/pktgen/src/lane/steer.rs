@@ -110,7 +110,12 @@ impl<T: TxQueue> Lane<T> {
     pub(crate) fn note_over(&mut self, now: u64, is_cut: bool) {
         let over = if self.tagged >= self.limit && !is_cut { self.last } else { now.min(self.end) };
         self.sources.iter_mut().for_each(|source| source.ask(over, self.stopped.is_none()));
-        self.over = Some(over);
+        (self.over, self.is_cut) = (Some(over), is_cut);
+    }
+
+    /// Whether it was over before its time.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Whether it was told something while it ran.

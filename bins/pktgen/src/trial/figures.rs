@@ -42,6 +42,8 @@ pub(crate) struct Figures {
     pub(crate) unsent: u64,
     /// Its rate changed, or its counters began anew.
     is_steered: bool,
+    /// It was over before its time, by an order or as a device was gone.
+    is_cut: bool,
     /// Ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
     asked_for: (u64, Vec<Option<f64>>),
     pub(crate) foreign: u64,
@@ -90,6 +92,7 @@ impl Figures {
         let answered = spread.as_ref().map_or(answered, |spread| spread.is_answered());
         let ticks = sent.is_some().then(|| lane.ticks());
         let (is_steered, asked_for) = (lane.is_steered() && ticks.is_some(), lane.asked_for());
+        let is_cut = lane.is_cut();
         let sent = sent.unwrap_or_default();
         let last_lost = streams.first().zip(sent.first()).and_then(|(stream, sent)| stream.last_lost(sent.handed));
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
@@ -117,6 +120,7 @@ impl Figures {
             ticks,
             unsent: lane.unsent(),
             is_steered,
+            is_cut,
             asked_for,
             foreign,
             late,
@@ -144,6 +148,7 @@ impl Figures {
         self.ticks = self.ticks.max(other.ticks);
         self.unsent += other.unsent;
         self.is_steered |= other.is_steered;
+        self.is_cut |= other.is_cut;
         let (ticks, frames) = other.asked_for;
         self.asked_for.0 = self.asked_for.0.max(ticks);
         self.asked_for.1.iter_mut().zip(frames).for_each(|(all, one)| *all = all.zip(one).map(|(all, one)| all + one));
@@ -163,8 +168,8 @@ impl Figures {
         self.all = Counted::sum(&self.streams);
     }
 
-    /// Seconds over which rates hold: over the time asked for, or that the frames due take at the rate asked for if their number
-    /// or a signal ended it; up to the last hand-over if that was later. If it was steered, over the time that it took.
+    /// Seconds over which rates hold: over the time asked for, or that the frames due take at the rate asked for if their number,
+    /// a signal, an order or the loss of a device ended it; up to the last hand-over if that was later. If it was steered, over the time that it took.
     pub(crate) fn seconds(&self, setting: &Setting<'_>) -> f64 {
         let Some(ticks) = self.ticks else { return 0.0 };
         if self.is_steered {
@@ -172,7 +177,7 @@ impl Figures {
         }
         let to_last = setting.clock.nanoseconds(ticks) / 1e9;
         let due = [self.all.verdict.sent, self.all.missed];
-        span(to_last, setting.asked[self.from].all, (setting.limits, setting.cut), due)
+        span(to_last, setting.asked[self.from].all, (setting.limits, setting.cut || self.is_cut), due)
     }
 
     /// Frames that arrived and are not as they were sent, and those whose tag says what cannot be.
@@ -310,8 +315,8 @@ impl Rates {
     }
 }
 
-/// Seconds over which rates hold of what a port sent and missed, if `to_last` of them passed up to the last hand-over, and a signal may have
-/// cut it.
+/// Seconds over which rates hold of what a port sent and missed, if `to_last` of them passed up to the last hand-over, and it may have been
+/// cut.
 pub(crate) fn span(to_last: f64, asked: Option<f64>, (limits, cut): (Limits, bool), [sent, missed]: [u64; 2]) -> f64 {
     let by_time = limits.duration.filter(|_| !cut && limits.count.is_none_or(|count| sent < count));
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
