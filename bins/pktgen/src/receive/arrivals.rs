@@ -12,6 +12,8 @@ pub(crate) struct Arrivals {
     window: Window,
     /// A number far ahead of all others, and how often it came again: a damaged one, or the first after a long gap.
     far: Option<(u32, u64)>,
+    /// Once the next in order is this, the others have reached the number far ahead; `u64::MAX` if there is none.
+    reached_at: u64,
     /// Frames that were far ahead, and that nothing has confirmed; and those that came again of confirmed ones.
     unconfirmed: u64,
     duplicate: u64,
@@ -21,7 +23,15 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(super) fn new(stream: u16) -> Self {
-        Self { stream, window: Window::new(), far: None, unconfirmed: 0, duplicate: 0, ends: Vec::new() }
+        Self {
+            stream,
+            window: Window::new(),
+            far: None,
+            reached_at: u64::MAX,
+            unconfirmed: 0,
+            duplicate: 0,
+            ends: Vec::new(),
+        }
     }
 
     /// Notes that a frame with this number has arrived.
@@ -31,16 +41,36 @@ impl Arrivals {
             self.saw_far(number);
         } else {
             self.window.saw(number);
+            if self.window.next() >= self.reached_at {
+                self.settle();
+            }
+        }
+    }
+
+    /// The frame that was far ahead came early: those near it have come.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self) {
+        self.reached_at = u64::MAX;
+        if let Some((far, again)) = self.far.take() {
+            self.window.saw(far);
+            self.duplicate += again;
         }
     }
 
     /// By how much a number is ahead of the next in order, if that is more than a window. Before the first one all are.
     #[inline(always)]
     fn ahead(&self, number: u32) -> Option<u64> {
+        let most = if self.window.next() == 0 { 1 << 32 } else { 1 << 31 };
+        Some(self.distance(number)).filter(|ahead| (WINDOW..most).contains(ahead))
+    }
+
+    /// From the next in order up to a number.
+    #[inline(always)]
+    fn distance(&self, number: u32) -> u64 {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
         let next = self.window.next() as u32;
-        let most = if self.window.next() == 0 { 1 << 32 } else { 1 << 31 };
-        Some(u64::from(number.wrapping_sub(next))).filter(|ahead| (WINDOW..most).contains(ahead))
+        number.wrapping_sub(next).into()
     }
 
     /// Takes no number for sent that one frame alone says: another nearby has to confirm it (as for RTP, RFC 3550, A.1).
@@ -60,6 +90,7 @@ impl Arrivals {
                 self.far = Some((number, 0));
             }
         }
+        self.reached_at = self.far.map_or(u64::MAX, |(far, _)| self.window.next() + self.distance(far) + 1);
     }
 
     /// Notes the sender's word, of which there are several copies.
@@ -90,7 +121,7 @@ impl Arrivals {
         verdict.impossible += self.unconfirmed;
         if let Some((far, again)) = self.far {
             // The sender's word confirms it too.
-            if self.ahead(far).is_some_and(|ahead| self.window.next() + ahead < sent) {
+            if self.window.next() + self.distance(far) < sent {
                 verdict.received += 1;
                 verdict.lost -= 1;
                 verdict.duplicate += again;
@@ -124,9 +155,8 @@ mod tests {
     fn one_number_far_ahead_moves_nothing_until_another_says_so() {
         let damaged = (0..100).map(|number| if number == 50 { FAR + 50 } else { number });
         assert_eq!(counts(&arrivals(damaged)), [99, 1, 0, 0, 1]);
-        // As far in all directions, and one that comes to be reached.
+        // As far in all directions.
         assert_eq!(counts(&arrivals([0, FAR, FAR, 1, 3 * FAR, 9 * FAR, 2])), [3, 0, 0, 0, 4]);
-        assert_eq!(counts(&arrivals((0..100).chain([70_000]).chain(100..80_000))), [80_000, 0, 0, 0, 1]);
         // A long gap, and frames doubled or exchanged behind it.
         assert_eq!(counts(&arrivals([0, FAR, FAR + 1, FAR + 2])), [4, u64::from(FAR) - 1, 0, 0, 0]);
         assert_eq!(counts(&arrivals([0, FAR + 1, FAR + 1, FAR, FAR + 2])), [4, u64::from(FAR) - 1, 1, 1, 0]);
@@ -135,6 +165,29 @@ mod tests {
         assert_eq!(counts(&late), [0x100, 0x9000_0000, 0, 0, 0]);
         // What comes before a number is confirmed came in order.
         assert_eq!(counts(&arrivals([FAR, 0, FAR + 1])), [3, u64::from(FAR) - 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_number_far_ahead_that_the_others_reach_came_early() {
+        // Doubled, and exchanged with one that is late by then.
+        assert_eq!(counts(&arrivals((0..100).chain([70_000]).chain(100..80_000))), [80_000, 0, 1, 0, 0]);
+        assert_eq!(counts(&arrivals((0..100).chain([70_000; 3]).chain(100..80_000))), [80_000, 0, 3, 0, 0]);
+        let exchanged = |far: u32, all: u32| {
+            let numbers = [far].into_iter().chain(1..far).chain([0]).chain(far + 1..all);
+            let mut arrivals = arrivals(numbers);
+            assert_eq!(arrivals.verdict().late, u64::from(far > 70_000), "{far}");
+            arrivals.end(End { stream: 7, sent: all.into(), bits: 48 });
+            counts(&arrivals)
+        };
+        assert_eq!(exchanged(99_999, 200_000), [199_999, 1, 0, 1, 0]);
+        assert_eq!(exchanged(99_999, 100_000), [99_999, 1, 0, 0, 0]);
+        // Early, and all behind it are lost.
+        let mut early = arrivals((0..100).chain([80_000]).chain(101..70_000));
+        early.end(End { stream: 7, sent: 100_000, bits: 48 });
+        assert_eq!(counts(&early), [70_000, 30_000, 0, 0, 0]);
+        // Over the end of 32 bits.
+        let over = arrivals((0xffff_fff0..=u32::MAX).chain([80_000]).chain(0..90_000));
+        assert_eq!(counts(&over)[2..], [1, 0, 0]);
     }
 
     #[test]
