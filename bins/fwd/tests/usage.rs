@@ -103,6 +103,7 @@ fn wrong_command_lines_end_with_2() {
         (&["bind", "eth0"], &["eth0", "03:00.0"]),
         (&["bind"], &["ADDRESS"]),
         (&["doctor", "eth0"], &["eth0", "03:00.0"]),
+        (&["l2", "soft:a", "soft:a"], &["soft:a", "named twice", "different ports"]),
     ] {
         refused(arguments, 2, words);
     }
@@ -119,7 +120,6 @@ fn what_cannot_be_done_ends_with_1() {
         (&["doctor", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["bind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["unbind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
-        (&["l2", "soft:a", "soft:a"], &["soft NIC a", "busy", "another name"]),
         (&["rxonly", "soft:a?wire=pcap:/nonexistent/in.pcap,"], &["/nonexistent/in.pcap", "No such file"]),
         (&["rxonly", "soft:a?fault=stuck-reset"], &["soft:a", "gave up waiting"]),
         (

@@ -225,11 +225,6 @@ fn perform_steered(
 
 /// Refuses what no run can begin with.
 fn check(args: &RunArgs) -> Result<(), Failure> {
-    for (index, port) in args.ports.iter().enumerate() {
-        if args.ports[..index].iter().any(|other| other.name() == port.name()) {
-            return Err(Failure::usage(format!("{}: named twice; name two different ports for a pair", port.name())));
-        }
-    }
     if args.ports.len() % 2 == 1 {
         let last = args.ports.last().map(Address::name).unwrap_or_default();
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));

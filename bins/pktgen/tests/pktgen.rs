@@ -404,7 +404,8 @@ fn bad_input_is_one_line() {
         (&["tx", "soft:a", "--ends", "1001"], 2, "--ends"),
         (&["tx", "soft:a", "--expect-rate"], 2, "--expect-rate: there is no rate"),
         (&["tx", "soft:a", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
-        (&["rx", "soft:a", "soft:a"], 1, "busy"),
+        (&["rx", "soft:a", "soft:a"], 2, "named twice"),
+        (&["tx", "soft:a", "soft:a?wire=loop"], 2, "named twice"),
         (&["rx", "fffe:ff:1f.7"], 1, "no PCI device"),
     ] {
         let output = pktgen(arguments);

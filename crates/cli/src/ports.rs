@@ -39,8 +39,13 @@ pub struct Ports {
 ///
 /// # Errors
 ///
-/// Those of [`nic::check`].
+/// Those of [`nic::check`], and if a device is named twice.
 pub fn check(addresses: &[Address]) -> Result<(), Failure> {
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses[..index].iter().any(|other| other.name() == address.name()) {
+            return Err(Failure::usage(format!("{}: named twice; name different ports", address.name())));
+        }
+    }
     nic::check(addresses).map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })
 }
 

@@ -186,7 +186,7 @@ impl Totals {
     pub fn link_warnings(&self) -> Vec<String> {
         let line = |PortTotals { name, link_downs, .. }: &PortTotals| {
             let times = if *link_downs == 1 { "once".to_owned() } else { format!("{} times", grouped(*link_downs)) };
-            format!("{name}: its link went down {times}, and nothing was sent or received until it was back")
+            format!("{name}: its link went down {times}, and nothing was sent or received meanwhile")
         };
         self.ports.iter().filter(|port| port.link_downs > 0).map(line).collect()
     }

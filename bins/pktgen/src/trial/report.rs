@@ -152,7 +152,10 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         }
         let unsent = totals.ports[figures.from].tx_dropped;
         if unsent > 0 {
-            warnings.push(format!("{from} > {to}: {} counted as sent never left {from}", counted(unsent, "frame")));
+            let unsent = counted(unsent, "frame");
+            warnings.push(format!(
+                "{from} > {to}: {from} had {unsent} when it was closed that it had not reported as sent"
+            ));
         }
     }
     warnings
