@@ -370,11 +370,16 @@ impl Group {
 /// Reads a file of definitions.
 fn definitions(path: &std::path::Path) -> Result<Vec<Definition>, Failure> {
     let name = path.display().to_string();
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // What is longer than a file may be is not read, and refused.
     File::open(path)
-        .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
+        .and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes))
         .with_context(|| format!("--stream {name}: cannot be read; name a file of stream definitions"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let right = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = right.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::usage(printable(&format!("{name}:{line}: this is no UTF-8; name a file of stream definitions")))
+    })?;
     Definition::parse(&name, &text).map_err(|error| Failure::usage(in_one_line(&error, &text)))
 }
 
@@ -386,7 +391,9 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
             others.push(index);
             continue;
         };
-        let rate_of = printable(&format!("--stream: rate {rate:?} of stream {}", definition.name()));
+        let file = args.stream.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let (line, column) = definition.rate_place().unwrap_or_default();
+        let rate_of = printable(&format!("{file}:{line}:{column}: rate {rate:?} of stream {}", definition.name()));
         let load = rate.parse().map_err(|error| Failure::usage(format!("{rate_of}: {error}")))?;
         groups.push(Group { streams: vec![index], loads: vec![load], rate_of: Some(rate_of), mean: *mean });
     }

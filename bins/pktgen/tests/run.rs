@@ -473,7 +473,7 @@ fn an_error_in_a_definition_shows_what_it_is_about() {
         ),
         (
             "[[stream]]\nname = 'x'\nframe = ['ethernet']\nrate = '5G'\n[[stream]]\nframe = ['ethernet']\nrate = '5 G'\n",
-            "rate \"5 G\" of stream 2: \"5 G\" is no rate",
+            ":7:8: rate \"5 G\" of stream 2: \"5 G\" is no rate",
         ),
         (
             "[[stream]]\nframe = ['ethernet']\nrate = '60%'\n[[stream]]\nframe = ['ethernet']\nrate = '6Gbit/s L1'\n",
@@ -481,7 +481,7 @@ fn an_error_in_a_definition_shows_what_it_is_about() {
         ),
         (
             "[[stream]]\nframe = ['ethernet']\nrate = '16M'\n",
-            "rate \"16M\" of stream 1: 16000000 frames a second are above the line",
+            ":3:8: rate \"16M\" of stream 1: 16000000 frames a second are above the line",
         ),
     ] {
         let file = definitions(text);
@@ -490,6 +490,16 @@ fn an_error_in_a_definition_shows_what_it_is_about() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(message) && said.lines().count() == 1, "{said}");
     }
+}
+
+#[test]
+fn a_definition_that_is_no_text_is_refused_by_its_line() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"[[stream]]\nframe = ['ethernet']\nname = '\xff'\n").unwrap();
+    let output = pktgen(&[&PAIR[..], &["--stream", file.path().to_str().unwrap()]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(":3: this is no UTF-8; name a file") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

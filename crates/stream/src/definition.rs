@@ -49,7 +49,8 @@ pub struct Definition {
     pub(crate) payload: Payload,
     pub(crate) flows: Option<u64>,
     weight: u64,
-    rate: Option<String>,
+    /// With its line and column.
+    rate: Option<(String, (usize, usize))>,
 }
 
 /// What lies behind the headers.
@@ -126,6 +127,7 @@ impl Definition {
             Some((rate, _)) => Some(source.text(rate, "a rate, such as \"10%\"")?.to_owned()),
             None => None,
         };
+        let rate_at = get(table, "rate").map(|rate| source.place(rate.span().start));
         let mut definition = Self {
             name: text("name", "a name")?.unwrap_or_else(|| (number + 1).to_string()),
             sizes: get(table, "size").map_or(Ok(Sizes::of_smallest()), |size| sizes(source, size))?,
@@ -134,7 +136,7 @@ impl Definition {
                 .map_or(Ok(Payload::Bytes(vec![0])), |payload| self::payload(source, payload))?,
             flows: get(table, "flows").map(|flows| source.word(flows, 1..=MOST_FLOWS)).transpose()?,
             weight: get(table, "weight").map_or(Ok(1), |weight| source.word(weight, 1..=u32::MAX.into()))?,
-            rate,
+            rate: rate.zip(rate_at),
         };
         let least = definition.layout.bytes.len();
         if definition.sizes.smallest() < least {
@@ -351,7 +353,13 @@ impl Definition {
     /// Its rate, as it is written; what it means is left to the caller.
     #[must_use]
     pub fn rate(&self) -> Option<&str> {
-        self.rate.as_deref()
+        self.rate.as_ref().map(|(rate, _)| rate.as_str())
+    }
+
+    /// The line and the column of its rate, both from 1.
+    #[must_use]
+    pub fn rate_place(&self) -> Option<(usize, usize)> {
+        self.rate.as_ref().map(|(_, place)| *place)
     }
 }
 

@@ -37,15 +37,21 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The line and the column, in characters, both from 1, of a place in bytes of the text.
+    pub(crate) fn place(&self, start: usize) -> (usize, usize) {
+        let before = &self.text[..floor(self.text, start)];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
     /// An error at a place, in bytes of the text.
     pub(crate) fn error(&self, span: Range<usize>, message: impl Into<String>, expected: impl Into<String>) -> Error {
         let (message, expected) = (one_line(&message.into()), one_line(&expected.into()));
         let start = floor(self.text, span.start);
         let end = floor(self.text, span.end).max(start);
-        let before = &self.text[..start];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let (line, column) = self.place(start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |at| start + at);
-        let line = before.matches('\n').count() + 1;
         let text = self.text[line_start..line_end].trim_end_matches('\r');
         let marked = (start - line_start).min(text.len())..(end.min(line_end) - line_start).min(text.len());
         let snippet = Snippet::source(text)
@@ -56,14 +62,7 @@ impl<'a> Source<'a> {
         // The title is the line above, which has the place too.
         let snippet =
             drawn.lines().skip_while(|line| !line.trim_start().starts_with('|')).collect::<Vec<_>>().join("\n");
-        Error::Definition {
-            file: self.name.to_owned(),
-            line,
-            column: self.text[line_start..start].chars().count() + 1,
-            message,
-            expected,
-            snippet,
-        }
+        Error::Definition { file: self.name.to_owned(), line, column, message, expected, snippet }
     }
 
     /// A value of another type than wanted.
