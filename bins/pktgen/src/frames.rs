@@ -369,7 +369,7 @@ impl Group {
 
 /// Reads a file of definitions.
 fn definitions(path: &std::path::Path) -> Result<Vec<Definition>, Failure> {
-    let name = path.display().to_string();
+    let name = printable(&path.display().to_string());
     let mut bytes = Vec::new();
     // What is longer than a file may be is not read, and refused.
     File::open(path)
@@ -430,9 +430,12 @@ fn in_one_line(error: &stream::Error, text: &str) -> String {
     printable(&format!("{file}:{line}:{column}: {message}; {expected}{about}"))
 }
 
-/// A file does not steer the terminal.
+/// A file does not steer the terminal, nor turn its lines about.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+    let turns =
+        |character| matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |character: char| if character.is_control() || turns(character) { '?' } else { character };
+    text.chars().map(shown).collect()
 }
 
 /// The flows that options describe.

@@ -479,6 +479,7 @@ fn an_error_in_a_definition_shows_what_it_is_about() {
             "[[stream]]\nframe = ['ethernet']\nrate = '60%'\n[[stream]]\nframe = ['ethernet']\nrate = '6Gbit/s L1'\n",
             "all streams together are 12.000 Gbit/s with preamble and gap, above the line of 10 Gbit/s",
         ),
+        ("[[stream]]\nframe = ['\u{202e}x\u{1b}']\n", ": frame = ['?x?']\n"),
         (
             "[[stream]]\nframe = ['ethernet']\nrate = '16M'\n",
             ":3:8: rate \"16M\" of stream 1: 16000000 frames a second are above the line",
