@@ -162,7 +162,7 @@ fn pf_resets(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
         }
         let said = vm.try_sh(
             "for try in $(seq 60); do
-                 ip netns exec n0 ping -c 3 -i 0.05 -w 1 10.9.0.2 >/tmp/said; grep ' 3 received' /tmp/said && break
+                 ip netns exec n0 ping -c 3 -i 0.05 -w 1 10.9.0.2 >/tmp/said; grep '^3 packets transmitted, 3 received' /tmp/said && break
              done; cat /tmp/said; dmesg | tail -3",
         )?;
         checks.answers(format!("ping after the physical function has reset {about}"), &said.text, 3);
