@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::hops::Hops;
 use crate::mem::{Leaf, PACKED_SLOTS, Store};
-use crate::rib::{Built, HopId, Kind, NodeId, Rib};
+use crate::rib::{Built, HopId, NodeId, Rib};
 use crate::tables::{BlockOf, Layout, Tables, Width};
 
 /// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
@@ -36,38 +36,6 @@ impl<F: Layout> Blocks<'_, F> {
             Built::Hop(hop) => L::from_word(hop),
             _ => L::ESCAPE,
         }
-    }
-}
-
-/// The slots of a node.
-pub(crate) struct Slots<'a> {
-    /// Their next hops; of those that lead deeper, what they pass on. To be worked on by who builds.
-    pub(crate) hops: &'a mut [HopId],
-    /// What they lead to that lead deeper, in order.
-    pub(crate) below: &'a [(u8, Built)],
-}
-
-impl Slots<'_> {
-    /// What each of the first `N` slots is.
-    pub(crate) fn all<const N: usize>(&self) -> [Built; N] {
-        let mut all = core::array::from_fn(|slot| Built::Hop(self.hops[slot]));
-        for (slot, built) in self.below {
-            all[usize::from(*slot)] = *built;
-        }
-        all
-    }
-}
-
-#[cfg(test)]
-#[cfg(not(loom))]
-impl Slots<'_> {
-    /// Lets `build` have these slots.
-    pub(crate) fn with<T>(all: &[Built], build: impl FnOnce(Slots<'_>) -> T) -> T {
-        let hop = |built: &Built| if let Built::Hop(hop) = built { *hop } else { 0 };
-        let mut hops: Vec<HopId> = all.iter().map(hop).collect();
-        let deeper = (0..=u8::MAX).zip(all).filter(|(_, built)| !matches!(built, Built::Hop(_)));
-        let below: Vec<_> = deeper.map(|(slot, built)| (slot, *built)).collect();
-        build(Slots { hops: &mut hops, below: &below })
     }
 }
 
@@ -105,73 +73,73 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     inherited: HopId,
     force: bool,
 ) -> Option<Built> {
-    let mut hops = [inherited; SLOTS];
-    let list = rib.nodes[id as usize].list;
-    let mut count = 0;
-    for index in 0..list.len() {
-        let item = rib.lists.of(list)[index];
-        let slot = usize::from(item.slot);
-        match item.kind() {
-            Kind::Route(hop) => match SLOTS >> item.len {
-                // As of most.
-                1 => hops[slot] = hop,
-                slots => hops[slot..slot + slots].fill(hop),
-            },
-            Kind::Below(child) => {
-                let node = &rib.nodes[child as usize];
-                let keeps = !force && node.built != Built::Nothing && node.inherited == hops[slot];
-                let built = match keeps {
-                    true => node.built,
-                    false => build_node(rib, blocks, journal, (child, level + 1), hops[slot], force)?,
-                };
-                match built {
-                    Built::Hop(hop) => hops[slot] = hop,
-                    _ => count += 1,
-                }
-            }
-        }
+    if level == 0 && rib.nodes[id as usize].children.is_empty() {
+        return build_leaves::<F, SLOTS>(rib, blocks, journal, id, inherited);
     }
-    let built = if count == 0 && hops.iter().all(|hop| *hop == hops[0]) {
-        if level == 0 {
-            blocks.bytes = [u8::try_from(hops[0]).unwrap_or(u8::MAX); PACKED_SLOTS];
-        }
-        Built::Hop(hops[0])
+    let stride = rib.shape.strides[level];
+    let mut slots = [Built::Hop(inherited); SLOTS];
+    let slots = &mut slots[..1 << stride];
+    for route in &rib.nodes[id as usize].routes {
+        let start = usize::from(route.start);
+        slots[start..start + (1 << (stride - route.len))].fill(Built::Hop(route.hop));
+    }
+    for index in 0..rib.nodes[id as usize].children.len() {
+        let (slot, child) = rib.nodes[id as usize].children[index];
+        let Built::Hop(passed_on) = slots[usize::from(slot)] else { continue };
+        let node = &rib.nodes[child as usize];
+        let keeps = !force && node.built != Built::Nothing && node.inherited == passed_on;
+        slots[usize::from(slot)] =
+            if keeps { node.built } else { build_node(rib, blocks, journal, (child, level + 1), passed_on, force)? };
+    }
+    let uniform = matches!(slots[0], Built::Hop(_)) && slots.iter().all(|slot| *slot == slots[0]);
+    let built = if uniform {
+        slots[0]
+    } else if level == 0 {
+        F::build_top(blocks, slots)?
     } else {
-        build_slots::<F, SLOTS>(rib, blocks, (id, level), &mut hops, count)?
+        F::build_inner(blocks, level, slots)?
     };
-    Some(note(rib, journal, id, built, inherited, force))
+    if uniform
+        && level == 0
+        && let Built::Hop(hop) = built
+    {
+        blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); PACKED_SLOTS];
+    }
+    Some(note(rib, journal, id, built, inherited))
 }
 
-/// Builds the block of a node, of whose slots `count` lead deeper.
-fn build_slots<F: Layout, const SLOTS: usize>(
-    rib: &Rib,
+/// As [`build_sized`], of a top-level node without others below it, as most are.
+fn build_leaves<F: Layout, const SLOTS: usize>(
+    rib: &mut Rib,
     blocks: &mut Blocks<'_, F>,
-    (id, level): (NodeId, usize),
-    hops: &mut [HopId; SLOTS],
-    count: usize,
+    journal: &mut Vec<Undo>,
+    id: NodeId,
+    inherited: HopId,
 ) -> Option<Built> {
-    let mut build = |slots| if level == 0 { F::build_top(blocks, slots) } else { F::build_inner(blocks, level, slots) };
-    if count == 0 {
-        return build(Slots { hops, below: &[] });
+    let stride = rib.shape.strides[0];
+    let mut hops = [inherited; SLOTS];
+    let hops = &mut hops[..1 << stride];
+    for route in &rib.nodes[id as usize].routes {
+        let start = usize::from(route.start);
+        match stride - route.len {
+            // As most do.
+            0 => hops[start] = route.hop,
+            free => hops[start..start + (1 << free)].fill(route.hop),
+        }
     }
-    let deeper = rib.lists.of(rib.nodes[id as usize].list).iter().filter_map(|item| match item.kind() {
-        Kind::Below(child) => Some((item.slot, rib.nodes[child as usize].built)),
-        Kind::Route(_) => None,
-    });
-    let mut below = [(0, Built::Nothing); SLOTS];
-    for (to, from) in below.iter_mut().zip(deeper.filter(|below| !matches!(below.1, Built::Hop(_)))) {
-        *to = from;
-    }
-    build(Slots { hops, below: &below[..count] })
+    let built = if hops.iter().all(|hop| *hop == hops[0]) {
+        blocks.bytes = [u8::try_from(hops[0]).unwrap_or(u8::MAX); PACKED_SLOTS];
+        Built::Hop(hops[0])
+    } else {
+        F::build_leaves(blocks, hops)?
+    };
+    Some(note(rib, journal, id, built, inherited))
 }
 
 /// Notes what a node looks like now.
-fn note(rib: &mut Rib, journal: &mut Vec<Undo>, id: NodeId, built: Built, inherited: HopId, force: bool) -> Built {
+fn note(rib: &mut Rib, journal: &mut Vec<Undo>, id: NodeId, built: Built, inherited: HopId) -> Built {
     let node = &mut rib.nodes[id as usize];
-    // Of a node that no tables show, nobody asks what it was before all is built anew.
-    if !force || node.built != Built::Nothing {
-        journal.push(Undo { id, built: node.built, inherited: node.inherited });
-    }
+    journal.push(Undo { id, built: node.built, inherited: node.inherited });
     node.built = built;
     node.inherited = inherited;
     built

@@ -3,15 +3,10 @@
 //! Routes of at most `root_bits` bits lie in an ordered map and are painted over the root array; longer ones lie
 //! in the node whose stride their length falls into. A node exists as long as there is a route in or below it.
 
-mod lists;
-
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-
-use lists::{Item, Lists};
-pub(crate) use lists::{Kind, List};
 
 use crate::mem::{LinkRef, NodeRef, PackedRef, PageRef};
 use crate::prefix::Key;
@@ -30,39 +25,25 @@ const NO_NODE: NodeId = 0;
 pub(crate) struct Shape {
     pub(crate) root_bits: u8,
     pub(crate) strides: &'static [u8],
-    /// The bits before each level.
-    starts: [u8; Self::MAX_LEVELS],
-    /// The level whose stride a length ends in; [`Self::ROOT`] for the root array.
-    levels: [u8; 129],
 }
 
 impl Shape {
     /// Levels below the root array that a family has at most.
     pub(crate) const MAX_LEVELS: usize = 27;
-    const ROOT: u8 = u8::MAX;
 
-    pub(crate) const fn new(root_bits: u8, strides: &'static [u8]) -> Self {
-        let (mut starts, mut levels) = ([0; Self::MAX_LEVELS], [Self::ROOT; 129]);
-        let (mut level, mut len) = (0, root_bits);
-        while level < strides.len() {
-            starts[level] = len;
-            let end = len + strides[level];
-            while len < end {
-                len += 1;
-                #[expect(clippy::cast_possible_truncation, reason = "there are 27 levels at most")]
-                let number = level as u8;
-                levels[len as usize] = number;
-            }
-            level += 1;
+    /// The level whose stride `len` ends in, and the bits before that level; `None` for the root array.
+    fn level(&self, len: u8) -> Option<(usize, u8)> {
+        let mut pos = self.root_bits;
+        if len <= pos {
+            return None;
         }
-        Self { root_bits, strides, starts, levels }
-    }
-
-    /// The level whose stride `len` ends in; `None` for the root array.
-    #[inline]
-    fn level(&self, len: u8) -> Option<usize> {
-        let level = self.levels[usize::from(len)];
-        (level != Self::ROOT).then_some(level.into())
+        for (level, stride) in self.strides.iter().enumerate() {
+            if len <= pos + stride {
+                return Some((level, pos));
+            }
+            pos += stride;
+        }
+        None
     }
 }
 
@@ -79,16 +60,46 @@ pub(crate) enum Built {
     Page(PageRef),
 }
 
+/// A route inside a node: it covers the slots from `start` on, 2^(stride - len) of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Local {
+    pub(crate) start: u8,
+    /// Bits of this level's stride it spells out, 1 to the stride.
+    pub(crate) len: u8,
+    pub(crate) hop: HopId,
+}
+
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) list: List,
+    /// Ordered by start, then length.
+    pub(crate) routes: Vec<Local>,
+    /// Ordered by slot.
+    pub(crate) children: Vec<(u8, NodeId)>,
     /// The hop of addresses that no route in or below the node covers, as of the last build.
     pub(crate) inherited: HopId,
     pub(crate) built: Built,
 }
 
 impl Node {
-    const NEW: Self = Self { list: List::EMPTY, inherited: 0, built: Built::Nothing };
+    fn new() -> Self {
+        Self { routes: Vec::new(), children: Vec::new(), inherited: 0, built: Built::Nothing }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.children.is_empty()
+    }
+
+    fn find(&self, start: u8, len: u8) -> Result<usize, usize> {
+        if self.routes.last().is_none_or(|last| (last.start, last.len) < (start, len)) {
+            return Err(self.routes.len());
+        }
+        self.routes.binary_search_by_key(&(start, len), |route| (route.start, route.len))
+    }
+
+    fn child(&self, slot: u8) -> Option<NodeId> {
+        let index = self.children.binary_search_by_key(&slot, |child| child.0).ok()?;
+        Some(self.children[index].1)
+    }
 }
 
 /// The longest route of at most `root_bits` bits over a root slot.
@@ -117,22 +128,6 @@ impl core::ops::Deref for Path {
     }
 }
 
-/// Where a route was put: the nodes from the root array down to its own. The next one is often near.
-#[derive(Debug)]
-pub(crate) struct Finger {
-    /// The bits of its key.
-    bits: u128,
-    nodes: [NodeId; Shape::MAX_LEVELS],
-    /// How many of these there are. No route may be removed before the next is put near this one.
-    depth: usize,
-}
-
-impl Finger {
-    pub(crate) const fn new() -> Self {
-        Self { bits: 0, nodes: [NO_NODE; Shape::MAX_LEVELS], depth: 0 }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Rib {
     pub(crate) shape: &'static Shape,
@@ -142,7 +137,6 @@ pub(crate) struct Rib {
     base_hops: Vec<HopId>,
     roots: Vec<NodeId>,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) lists: Lists,
     vacant: Vec<NodeId>,
     len: usize,
 }
@@ -156,8 +150,7 @@ impl Rib {
             base_lens: vec![0; slots],
             base_hops: vec![0; slots],
             roots: vec![NO_NODE; slots],
-            nodes: vec![Node::NEW],
-            lists: Lists::new(),
+            nodes: vec![Node::new()],
             vacant: Vec::new(),
             len: 0,
         }
@@ -169,70 +162,51 @@ impl Rib {
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<HopId> {
-        let Some(level) = self.shape.level(key.len) else { return self.short.get(&key).copied() };
-        let list = self.nodes[self.descend(key, level)? as usize].list;
-        self.route(list, self.local(key, level))
+        let Some((level, pos)) = self.shape.level(key.len) else { return self.short.get(&key).copied() };
+        let node = self.descend(key, level)?;
+        let (start, len) = self.local(key, level, pos);
+        let node = &self.nodes[node as usize];
+        node.find(start, len).ok().map(|index| node.routes[index].hop)
     }
 
     /// Adds or replaces a route; answers the hop it had. Routes of the root array are not painted, see `paint`.
     pub(crate) fn insert(&mut self, key: Key, hop: HopId) -> Option<HopId> {
-        self.insert_near(&mut Finger::new(), key, hop)
-    }
-
-    /// The same, near the route before.
-    pub(crate) fn insert_near(&mut self, finger: &mut Finger, key: Key, hop: HopId) -> Option<HopId> {
-        let Some(level) = self.shape.level(key.len) else {
+        let Some((level, pos)) = self.shape.level(key.len) else {
             let old = self.short.insert(key, hop);
             self.len += usize::from(old.is_none());
             return old;
         };
-        let from = self.shared(finger, key, level).unwrap_or_else(|| {
-            finger.nodes[0] = self.top(key);
-            0
-        });
-        for level in from..level {
-            finger.nodes[level + 1] = self.child(finger.nodes[level], self.slot(key, level));
+        let root = self.root_slot(key);
+        let mut id = self.roots[root];
+        if id == NO_NODE {
+            id = self.new_node();
+            self.roots[root] = id;
         }
-        (finger.bits, finger.depth) = (key.bits, level + 1);
-        let (slot, len) = self.local(key, level);
-        let list = &mut self.nodes[finger.nodes[level] as usize].list;
-        match self.lists.find(*list, slot, len) {
-            Ok(index) => Some(core::mem::replace(&mut self.lists.of_mut(*list)[index].value, hop)),
+        let mut at = self.shape.root_bits;
+        for stride in &self.shape.strides[..level] {
+            let slot = slot(key, at, *stride);
+            id = match self.nodes[id as usize].children.binary_search_by_key(&slot, |child| child.0) {
+                Ok(index) => self.nodes[id as usize].children[index].1,
+                Err(index) => {
+                    let child = self.new_node();
+                    self.nodes[id as usize].children.insert(index, (slot, child));
+                    child
+                }
+            };
+            at += stride;
+        }
+        let (start, len) = self.local(key, level, pos);
+        let node = &mut self.nodes[id as usize];
+        match node.find(start, len) {
+            Ok(index) => Some(core::mem::replace(&mut node.routes[index].hop, hop)),
             Err(index) => {
-                self.lists.insert(list, index, Item::route(slot, len, hop));
+                if node.routes.is_empty() {
+                    // About what a node of a full table has: growing there by steps costs a tenth of a load.
+                    node.routes.reserve_exact(8);
+                }
+                node.routes.insert(index, Local { start, len, hop });
                 self.len += 1;
                 None
-            }
-        }
-    }
-
-    /// The deepest level, `level` at most, whose node on the way to the route before is on the way to `key` too.
-    fn shared(&self, finger: &Finger, key: Key, level: usize) -> Option<usize> {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 128")]
-        let bits = (key.bits ^ finger.bits).leading_zeros() as u8;
-        // That of the node in whose stride the first other bit lies.
-        let shared = self.shape.level((bits + 1).min(128))?;
-        Some(shared.min(level).min(finger.depth.checked_sub(1)?))
-    }
-
-    /// The node below the root slot of `key`, made if there is none.
-    fn top(&mut self, key: Key) -> NodeId {
-        let root = self.root_slot(key);
-        if self.roots[root] == NO_NODE {
-            self.roots[root] = self.new_node();
-        }
-        self.roots[root]
-    }
-
-    /// The node below a slot of another, made if there is none.
-    fn child(&mut self, id: NodeId, slot: u8) -> NodeId {
-        let list = self.nodes[id as usize].list;
-        match self.lists.find(list, slot, Item::BELOW) {
-            Ok(index) => self.lists.of(list)[index].value,
-            Err(index) => {
-                let child = self.new_node();
-                self.lists.insert(&mut self.nodes[id as usize].list, index, Item::below(slot, child));
-                child
             }
         }
     }
@@ -241,12 +215,12 @@ impl Rib {
     pub(crate) fn remove(&mut self, key: Key) -> Option<(HopId, bool)> {
         let removed = match self.shape.level(key.len) {
             None => (self.short.remove(&key)?, false),
-            Some(level) => {
+            Some((level, pos)) => {
                 let id = self.descend(key, level)?;
-                let (slot, len) = self.local(key, level);
-                let list = &mut self.nodes[id as usize].list;
-                let index = self.lists.find(*list, slot, len).ok()?;
-                (self.lists.remove(list, index).value, list.is_empty())
+                let (start, len) = self.local(key, level, pos);
+                let node = &mut self.nodes[id as usize];
+                let index = node.find(start, len).ok()?;
+                (node.routes.remove(index).hop, node.is_empty())
             }
         };
         self.len -= 1;
@@ -257,16 +231,18 @@ impl Rib {
     /// leads on towards `key`.
     pub(crate) fn path(&self, key: Key) -> Path {
         let mut path = Path { steps: [(NO_NODE, 0); Shape::MAX_LEVELS], len: 0 };
-        let Some(level) = self.shape.level(key.len) else { return path };
+        let Some((level, _)) = self.shape.level(key.len) else { return path };
         let mut id = self.roots[self.root_slot(key)];
-        for level in 0..=level {
+        let mut pos = self.shape.root_bits;
+        for stride in &self.shape.strides[..=level] {
             if id == NO_NODE {
                 break;
             }
-            let slot = self.slot(key, level);
+            let slot = slot(key, pos, *stride);
             path.steps[path.len] = (id, slot);
             path.len += 1;
-            id = self.below(id, slot).unwrap_or(NO_NODE);
+            id = self.nodes[id as usize].child(slot).unwrap_or(NO_NODE);
+            pos += stride;
         }
         path
     }
@@ -275,7 +251,7 @@ impl Rib {
     pub(crate) fn prune(&mut self, key: Key, path: &[Step]) -> Vec<(NodeId, Node)> {
         let mut pruned = Vec::new();
         for (index, (id, _)) in path.iter().enumerate().rev() {
-            if !self.nodes[*id as usize].list.is_empty() {
+            if !self.nodes[*id as usize].is_empty() {
                 break;
             }
             match index.checked_sub(1) {
@@ -285,13 +261,10 @@ impl Rib {
                 }
                 Some(above) => {
                     let (parent, slot) = path[above];
-                    let list = &mut self.nodes[parent as usize].list;
-                    if let Ok(index) = self.lists.find(*list, slot, Item::BELOW) {
-                        self.lists.remove(list, index);
-                    }
+                    self.nodes[parent as usize].children.retain(|child| child.0 != slot);
                 }
             }
-            pruned.push((*id, core::mem::replace(&mut self.nodes[*id as usize], Node::NEW)));
+            pruned.push((*id, core::mem::replace(&mut self.nodes[*id as usize], Node::new())));
         }
         pruned
     }
@@ -307,10 +280,9 @@ impl Rib {
                 }
                 Some(above) => {
                     let (parent, slot) = path[above];
-                    let list = &mut self.nodes[parent as usize].list;
-                    if let Err(index) = self.lists.find(*list, slot, Item::BELOW) {
-                        self.lists.insert(list, index, Item::below(slot, id));
-                    }
+                    let children = &mut self.nodes[parent as usize].children;
+                    let index = children.partition_point(|child| child.0 < slot);
+                    children.insert(index, (slot, id));
                 }
             }
         }
@@ -348,19 +320,22 @@ impl Rib {
     /// The next hop of all addresses of `key`, if its top-level node says that they have one: no route and no node lies
     /// below it. `None` also if there is no such node.
     pub(crate) fn sole_hop(&self, key: Key) -> Option<HopId> {
-        let 0 = self.shape.level(key.len)? else { return None };
+        let (0, pos) = self.shape.level(key.len)? else { return None };
         let node = &self.nodes[self.root_node(self.root_slot(key))? as usize];
-        let (start, len) = self.local(key, 0);
+        let (start, len) = self.local(key, 0, pos);
         let slots = self.top_slots(key);
-        let items = self.lists.of(node.list);
-        let inside = items[items.partition_point(|item| item.slot < start)..].iter();
-        if inside.take_while(|item| slots.contains(&usize::from(item.slot))).any(|item| item.len > len) {
+        let inside = |slot: u8| slots.contains(&usize::from(slot));
+        let below = |route: &Local| route.len > len;
+        let from = node.routes.partition_point(|route| route.start < start);
+        let child = node.children.get(node.children.partition_point(|child| child.0 < start));
+        if child.is_some_and(|child| inside(child.0))
+            || node.routes[from..].iter().take_while(|route| inside(route.start)).any(below)
+        {
             return None;
         }
         let stride = self.shape.strides[0];
-        let around =
-            (1..=len).rev().find_map(|len| self.route(node.list, (start >> (stride - len) << (stride - len), len)));
-        Some(around.unwrap_or(node.inherited))
+        let around = (1..=len).rev().find_map(|len| node.find(start >> (stride - len) << (stride - len), len).ok());
+        Some(around.map_or(node.inherited, |index| node.routes[index].hop))
     }
 
     /// Root slots there are.
@@ -401,15 +376,18 @@ impl Rib {
         let new = |hop: &mut HopId| *hop = numbers[*hop as usize];
         self.short.values_mut().for_each(new);
         self.base_hops.iter_mut().for_each(new);
-        for node in &self.nodes {
-            self.lists.of_mut(node.list).iter_mut().filter_map(Item::hop_mut).for_each(new);
+        for node in &mut self.nodes {
+            node.routes.iter_mut().for_each(|route| new(&mut route.hop));
         }
     }
 
     /// Bytes of the writer's own structures, roughly.
     pub(crate) fn bytes(&self) -> usize {
+        let nodes = self.nodes.iter().map(|node| {
+            node.routes.capacity() * size_of::<Local>() + node.children.capacity() * size_of::<(u8, NodeId)>()
+        });
         self.nodes.capacity() * size_of::<Node>()
-            + self.lists.bytes()
+            + nodes.sum::<usize>()
             + self.base_lens.capacity()
             + self.base_hops.capacity() * size_of::<HopId>()
             + self.roots.capacity() * size_of::<NodeId>()
@@ -418,42 +396,32 @@ impl Rib {
 
     fn descend(&self, key: Key, level: usize) -> Option<NodeId> {
         let mut id = self.root_node(self.root_slot(key))?;
-        for level in 0..level {
-            id = self.below(id, self.slot(key, level))?;
+        let mut pos = self.shape.root_bits;
+        for stride in &self.shape.strides[..level] {
+            id = self.nodes[id as usize].child(slot(key, pos, *stride))?;
+            pos += stride;
         }
         Some(id)
     }
 
-    /// The hop of a route by its slot and length in the node.
-    fn route(&self, list: List, (slot, len): (u8, u8)) -> Option<HopId> {
-        self.lists.find(list, slot, len).ok().map(|index| self.lists.of(list)[index].value)
-    }
-
-    /// The node below a slot of another.
-    fn below(&self, id: NodeId, slot: u8) -> Option<NodeId> {
-        self.route(self.nodes[id as usize].list, (slot, Item::BELOW))
-    }
-
-    /// Where a route lies in a node of the level that its length ends in: its first slot, and how many bits of the stride it has.
-    fn local(&self, key: Key, level: usize) -> (u8, u8) {
-        (self.slot(key, level), key.len - self.shape.starts[level])
-    }
-
-    /// The slot in a node of `level` that leads on towards `key`.
-    fn slot(&self, key: Key, level: usize) -> u8 {
-        #[expect(clippy::cast_possible_truncation, reason = "strides below the root have at most 8 bits")]
-        let slot = key.slice(self.shape.starts[level], self.shape.strides[level]) as u8;
-        slot
+    fn local(&self, key: Key, level: usize, pos: u8) -> (u8, u8) {
+        (slot(key, pos, self.shape.strides[level]), key.len - pos)
     }
 
     fn new_node(&mut self) -> NodeId {
         self.vacant.pop().unwrap_or_else(|| {
-            self.nodes.push(Node::NEW);
+            self.nodes.push(Node::new());
             #[expect(clippy::cast_possible_truncation, reason = "2^32 nodes need more memory than there is")]
             let id = (self.nodes.len() - 1) as NodeId;
             id
         })
     }
+}
+
+fn slot(key: Key, pos: u8, stride: u8) -> u8 {
+    #[expect(clippy::cast_possible_truncation, reason = "strides below the root have at most 8 bits")]
+    let slot = key.slice(pos, stride) as u8;
+    slot
 }
 
 /// Routes in prefix order.
@@ -467,10 +435,11 @@ pub(crate) struct RibIter<'a> {
     from: Key,
 }
 
-/// A node being walked: what is left of its items, and where it lies.
+/// A node being walked: what is left of its routes and children, and where it lies.
 #[derive(Debug)]
 struct Frame<'a> {
-    items: &'a [Item],
+    routes: &'a [Local],
+    children: &'a [(u8, NodeId)],
     level: usize,
     at: Key,
 }
@@ -495,24 +464,24 @@ impl Iterator for RibIter<'_> {
                 bits: at.bits | (u128::from(slot) << (128 - u32::from(at.len) - u32::from(stride))),
                 len: at.len + len,
             };
-            let Some((item, rest)) = frame.items.split_first() else {
-                self.stack.pop();
-                continue;
-            };
-            frame.items = rest;
-            match item.kind() {
-                Kind::Route(hop) => {
-                    let key = below(item.slot, item.len);
+            match (frame.routes.split_first(), frame.children.split_first()) {
+                (Some((route, rest)), child) if child.is_none_or(|(child, _)| route.start <= child.0) => {
+                    frame.routes = rest;
+                    let key = below(route.start, route.len);
                     if key >= self.from {
-                        return Some((key, hop));
+                        return Some((key, route.hop));
                     }
                 }
-                Kind::Below(id) => {
-                    let at = below(item.slot, stride);
-                    // Nothing at or after `from` lies below a node that ends before it.
+                (_, Some((child, rest))) => {
+                    frame.children = rest;
+                    let at = below(child.0, stride);
+                    // Nothing at or after `from` lies below a child that ends before it.
                     if at >= self.from.shortened(at.len.min(self.from.len)) {
-                        self.enter(id, level + 1, at);
+                        self.enter(child.1, level + 1, at);
                     }
+                }
+                (_, None) => {
+                    self.stack.pop();
                 }
             }
         }
@@ -537,6 +506,7 @@ impl RibIter<'_> {
     }
 
     fn enter(&mut self, id: NodeId, level: usize, at: Key) {
-        self.stack.push(Frame { items: self.rib.lists.of(self.rib.nodes[id as usize].list), level, at });
+        let node = &self.rib.nodes[id as usize];
+        self.stack.push(Frame { routes: &node.routes, children: &node.children, level, at });
     }
 }

@@ -13,7 +13,7 @@ use crate::hops::Hops;
 use crate::lookup::Kernel;
 use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Roots, Store};
 use crate::prefix::Key;
-use crate::rib::{Base, Built, Finger, HopId, Node, NodeId, Rib, Step};
+use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
 use crate::tables::{BlockOf, Layout, Tables, Width};
 use crate::{Config, Error, Result};
 
@@ -563,7 +563,7 @@ impl<F: Layout> Writer<F> {
 /// Routes and their next hops, bases painted; the later of two routes for one prefix stands. And whether one lies beyond the least root
 /// words.
 fn gather<F: Layout>(routes: impl IntoIterator<Item = (Key, u32)>) -> (Rib, Hops<F::Block>, bool) {
-    let (mut rib, mut finger) = (Rib::new(F::SHAPE), Finger::new());
+    let mut rib = Rib::new(F::SHAPE);
     let mut hops = Hops::new();
     // Next hops met lately, by the lowest bits of their words, which are never 0.
     let mut lately = [(0, 0); 256];
@@ -577,7 +577,7 @@ fn gather<F: Layout>(routes: impl IntoIterator<Item = (Key, u32)>) -> (Rib, Hops
             *last = (word, hops.acquire(word));
         }
         let hop = last.1;
-        if let Some(old) = rib.insert_near(&mut finger, key, hop)
+        if let Some(old) = rib.insert(key, hop)
             && let Some(gone) = hops.release(old)
         {
             lately[gone.word as usize % 256] = (0, 0);
