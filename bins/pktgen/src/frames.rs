@@ -432,8 +432,7 @@ fn in_one_line(error: &stream::Error, text: &str) -> String {
 
 /// A file does not steer the terminal, nor turn its lines about.
 pub(crate) fn printable(text: &str) -> String {
-    let turns =
-        |character| matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = |character| matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = |character: char| if character.is_control() || turns(character) { '?' } else { character };
     text.chars().map(shown).collect()
 }

@@ -251,7 +251,7 @@ impl<T: TxQueue> Lane<T> {
         self.runs.clear();
         (self.tagged, self.handed, self.last, self.last_due, self.late) = (0, 0, now, now, 0);
         self.streams.fill(Sent::default());
-        (self.handed_before, self.over) = (0, None);
+        (self.handed_before, self.over, self.is_cut) = (0, None, false);
         self.missed_before.fill(0);
         self.stopped = self.stopped.map(|_| now);
         self.paced = part.paced;

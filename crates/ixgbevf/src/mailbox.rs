@@ -113,7 +113,7 @@ impl<D: Device> Mailbox<D> {
                 self.state = State::Open;
                 Ok(None)
             }
-            _ => Err(self.nonsense("reset", low)),
+            _ => Err(self.nonsense("reset", first)),
         }
     }
 

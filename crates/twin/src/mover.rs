@@ -88,7 +88,7 @@ impl Mover {
     }
 
     /// Sleeps for a moment, unless the host sends something. In a flood each frame would else wake this thread, for which the worker makes a
-    /// system call. Nobody waits for an answer of the host meanwhile: it gives one at once, or when it has thought about it.
+    /// system call. A frame for the host that comes meanwhile waits so long, at most.
     fn gather(&self) {
         // A failure is a short sleep.
         let _ = poll(&mut self.here().map(|(_, twin)| twin.readable()).collect::<Vec<_>>(), Some(&GATHER));
