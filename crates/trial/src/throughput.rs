@@ -18,6 +18,8 @@ const MOST_LOADS: f64 = 50.0;
 const FAR: f64 = 1.5;
 /// Loads that may be tried by estimate alone, before every second one halves what is open.
 const TRUSTED: usize = 6;
+/// The same, of loads that are decided, where frames seem to be lost by chance: more of them are near the result.
+const TRUSTED_BY_CHANCE: usize = 16;
 /// Loads that seemed to meet a goal and did not, before the search goes further down for each than to the next.
 const REFUTED: usize = 3;
 /// A trial that loses no larger share of the goal's width shows nothing of a capacity: it is as if by chance.
@@ -297,6 +299,15 @@ impl Throughput {
         let most = open.max_by(|(_, one), (_, other)| seconds(one).total_cmp(&seconds(other)));
         if let Some((&index, _)) = most {
             return index;
+        }
+        // What was measured of a device before it became another one stays likely for long.
+        let is_decided = |record: &&Record| {
+            let tally = &record.tallies[number];
+            tally.full_seconds().0 > 0.0 && tally.class(&self.goals[number]) != Class::Undecided
+        };
+        let decided = self.loads.values().filter(is_decided).count();
+        if decided > TRUSTED_BY_CHANCE && decided.is_multiple_of(2) {
+            return first + (last - first) / 2;
         }
         let place = whole(self.grid.place(chance.rate));
         let neighbour = |bound: Option<u64>, to: fn(u64, u64) -> Option<u64>| {
