@@ -6,8 +6,13 @@ use crate::trial::{real, whole};
 use crate::{BurstPlan, Error, Outcome, Profile, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
+/// The share of a burst's frames that may leave while it is late: by so many is the result too long at most.
+const LATE_SHARE: f64 = 0.01;
+
 /// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
 /// 12.3.3, which RFC 9004, 6.2 demands).
+///
+/// A burst that is late is void if the device forwards more than 1 % of its frames in that time.
 ///
 /// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
 ///
@@ -15,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// use trial::{BackToBack, Method, Outcome};
 ///
 /// // A device with room for 512 frames, which forwards 1 million a second of the 2 million that come.
-/// let mut test = BackToBack::new(2e6, &Default::default())?;
+/// let mut test = BackToBack::new(2e6, 1e6, &Default::default())?;
 /// while let Some(trial) = test.next() {
 ///     let sent = trial.traffic.frames();
 ///     test.tell(&Outcome::new(sent, sent.min(512 + sent / 2)))?;
@@ -30,6 +35,7 @@ pub struct BackToBack {
     desk: Desk,
     plan: BurstPlan,
     rate: f64,
+    throughput: f64,
     longest: u64,
     /// The longest burst so far that lost nothing, and the shortest that lost frames each time.
     good: u64,
@@ -83,18 +89,32 @@ impl Bursts {
 }
 
 impl BackToBack {
-    /// Begins, with the highest rate of the line in frames a second.
+    /// Begins, with the highest rate of the line and the throughput of the device, in frames a second.
     ///
     /// # Errors
     ///
-    /// If the rate is none, or a number of the profile is not one to measure with.
-    pub fn new(rate: f64, profile: &Profile) -> Result<Self, Error> {
+    /// If one of these is no rate, or a number of the profile is not one to measure with.
+    pub fn new(rate: f64, throughput: f64, profile: &Profile) -> Result<Self, Error> {
         within("the rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
+        within("the throughput", throughput, (0.0..=1e12).contains(&throughput), "0 or more, in frames/s")?;
         let plan = profile.bursts;
         let desk = Desk::new(profile)?;
         let longest = whole(rate * plan.longest_seconds).max(1);
         let found = Vec::new();
-        Ok(Self { desk, plan, rate, longest, good: 0, bad: None, lost: 0, found, endless: 0, late: 0.0, latest: 0.0 })
+        Ok(Self {
+            desk,
+            plan,
+            rate,
+            throughput,
+            longest,
+            good: 0,
+            bad: None,
+            lost: 0,
+            found,
+            endless: 0,
+            late: 0.0,
+            latest: 0.0,
+        })
     }
 
     /// Returns the figures so far; `None` before the first search has ended.
@@ -144,6 +164,10 @@ impl Plan for BackToBack {
     fn plan(&self) -> Option<(Traffic, bool)> {
         let more = self.found.len() < self.plan.repetitions as usize;
         more.then(|| (Traffic::Burst { rate: self.rate, frames: self.frames() }, false))
+    }
+
+    fn late_seconds(&self, traffic: &Traffic) -> f64 {
+        real(traffic.frames()) * LATE_SHARE / self.throughput
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {

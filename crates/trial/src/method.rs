@@ -151,6 +151,10 @@ pub trait Plan {
     fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
         least <= 0.0 && most > 0.0
     }
+    /// Seconds by which traffic may be late in any case.
+    fn late_seconds(&self, _traffic: &Traffic) -> f64 {
+        0.0
+    }
     /// Takes a rate that the generator does not reach; whether the test can go on without.
     fn unreachable(&mut self, _limit: &Limit) -> bool {
         false
@@ -194,8 +198,8 @@ impl Desk {
         (self.void, self.last, self.mixed, self.reached) = (0, None, false, 0.0);
     }
 
-    /// Why an outcome is void, if it is.
-    fn fault(&self, traffic: &Traffic, outcome: &Outcome) -> Option<Reason> {
+    /// Why an outcome is void, if it is: of traffic that may be late by so many seconds in any case.
+    fn fault(&self, traffic: &Traffic, late: f64, outcome: &Outcome) -> Option<Reason> {
         if outcome.link_fell {
             return Some(Reason::Link);
         }
@@ -213,7 +217,7 @@ impl Desk {
             // From the first frame to the last there is a gap less than there are frames.
             let gap = 1.0 / traffic.rate();
             let share = traffic.seconds() * self.tolerance;
-            seconds > traffic.seconds() + share + gap || seconds < traffic.seconds() - share - 2.0 * gap
+            seconds > traffic.seconds() + share.max(late) + gap || seconds < traffic.seconds() - share - 2.0 * gap
         });
         let missed = (sent - asked).abs() > slack || other || outcome.sent == 0;
         (missed && !self.any_rate).then_some(Reason::Rate)
@@ -238,11 +242,12 @@ impl<P: Plan> Method for P {
 
     fn tell(&mut self, outcome: &Outcome) -> Result<Verdict, Error> {
         let Trial { traffic, warm_up, .. } = self.next().ok_or(Error::NotAsked)?;
+        let late = self.late_seconds(&traffic);
         let desk = self.desk_mut();
         desk.trials += 1;
         desk.seconds += traffic.seconds();
         // Nothing is taken from a warm-up, so nothing can be wrong with it.
-        let fault = if warm_up { None } else { desk.fault(&traffic, outcome) };
+        let fault = if warm_up { None } else { desk.fault(&traffic, late, outcome) };
         let is_open = || outcome.doubtful > 0 && self.is_open(outcome.loss_range(), outcome);
         let fault = fault.or_else(|| (!warm_up && is_open()).then_some(Reason::Bursts));
         let desk = self.desk_mut();

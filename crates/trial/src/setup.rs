@@ -104,7 +104,7 @@ impl Setup {
             }
             Self::Latency { rates } => AnyTest::Latency(Latency::new(rates.clone(), profile)?),
             Self::FrameLoss { highest } => AnyTest::FrameLoss(FrameLoss::new(*highest, profile)?),
-            Self::BackToBack { rate, .. } => AnyTest::BackToBack(BackToBack::new(*rate, profile)?),
+            Self::BackToBack { rate, throughput } => AnyTest::BackToBack(BackToBack::new(*rate, *throughput, profile)?),
             Self::Recovery { throughput, highest } => AnyTest::Recovery(Recovery::new(*throughput, *highest, profile)?),
             Self::Frmol { rate } => AnyTest::Frmol(Frmol::new(*rate, profile)?),
         })

@@ -95,7 +95,7 @@ proptest! {
         drive(&mut Latency::new(vec![rate, rate * share], &profile).unwrap(), &outcomes);
         drive(&mut FrameLoss::new(rate, &profile).unwrap(), &outcomes);
         drive(&mut Frmol::new(rate, &profile).unwrap(), &outcomes);
-        drive(&mut BackToBack::new(rate, &profile).unwrap(), &outcomes);
+        drive(&mut BackToBack::new(rate, rate * share, &profile).unwrap(), &outcomes);
         drive(&mut Recovery::new(rate * share, rate, &profile).unwrap(), &outcomes);
     }
 
@@ -125,7 +125,7 @@ proptest! {
             let _ = Latency::new(vec![g, h], &profile).map(|test| test.next());
             let _ = FrameLoss::new(g, &profile).map(|test| test.next());
             let _ = Frmol::new(g, &profile).map(|test| test.next());
-            let _ = BackToBack::new(g, &profile).map(|test| test.next());
+            let _ = BackToBack::new(g, h, &profile).map(|test| test.next());
             let _ = Recovery::new(g, h, &profile).map(|test| test.next());
         }
     }

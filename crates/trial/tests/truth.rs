@@ -388,7 +388,7 @@ fn intervals_of_losses_are_those_of_the_literature() {
 #[test]
 fn the_corrected_buffer_time_is_that_of_the_buffer() {
     for (buffer, capacity, rate) in [(512, 1e6, 2e6), (1, 1e6, 1.1e6), (40_000, 3e6, 14_880_952.0), (100, 0.0, 1e6)] {
-        let mut test = BackToBack::new(rate, &Profile::default()).unwrap();
+        let mut test = BackToBack::new(rate, capacity, &Profile::default()).unwrap();
         run(&mut test, &mut Device::new(Truth { buffer, capacity, ..Truth::default() }, 1));
         let bursts = test.result().unwrap();
         assert_eq!((bursts.frames.count, bursts.endless), (5, 0));
@@ -397,19 +397,37 @@ fn the_corrected_buffer_time_is_that_of_the_buffer() {
     }
     // Loss by chance is told from a full buffer by sending the burst again.
     let truth = Truth { buffer: 512, loss: 1e-5, ..Truth::default() };
-    let mut test = BackToBack::new(2e6, &Profile::default()).unwrap();
+    let mut test = BackToBack::new(2e6, 1e6, &Profile::default()).unwrap();
     run(&mut test, &mut Device::new(truth, 3));
     assert!((test.result().unwrap().frames.mean - 1024.0).abs() < 20.0, "{:?}", test.result());
     // What takes all at the highest rate has no longest burst.
-    let mut endless = BackToBack::new(1e6, &Profile::default()).unwrap();
+    let mut endless = BackToBack::new(1e6, 1e6, &Profile::default()).unwrap();
     run(&mut endless, &mut Device::new(Truth { capacity: 2e6, ..Truth::default() }, 1));
     assert_eq!(endless.result().map(|bursts| (bursts.endless, bursts.frames.mean)), Some((5, 2e6)));
+}
+
+/// A burst is void if more than 1 % of its frames leave while it is late, as it is that much too long then.
+#[test]
+fn a_late_burst_counts_while_few_frames_leave_meanwhile() {
+    // Of 64 frames at 2 million a second, and a device that forwards a thousand a second.
+    for (late, verdict) in [(0.6e-3, Verdict::Counted), (0.7e-3, Verdict::Void(Reason::Rate))] {
+        let mut test = BackToBack::new(2e6, 1e3, &Profile::default()).unwrap();
+        let mut outcome = Outcome::new(64, 64);
+        (outcome.late, outcome.seconds) = (Some(late), Some(32e-6 + late));
+        assert_eq!(test.tell(&outcome).unwrap(), verdict, "{late}");
+    }
+    // In other tests it is the rate that counts.
+    let mut test = FrameLoss::new(1e3, &Profile::default()).unwrap();
+    let traffic = test.next().unwrap().traffic;
+    let mut outcome = Outcome::new(traffic.frames(), traffic.frames());
+    outcome.seconds = Some(traffic.seconds() * 1.01);
+    assert_eq!(test.tell(&outcome).unwrap(), Verdict::Void(Reason::Rate));
 }
 
 /// A generator that pauses in a burst lets the device make room, and the figure says by how much it may be too long.
 #[test]
 fn a_burst_with_a_pause_says_by_how_much_it_is_too_long() {
-    let mut test = BackToBack::new(14.88e6, &Profile::default()).unwrap();
+    let mut test = BackToBack::new(14.88e6, 7.44e6, &Profile::default()).unwrap();
     while let Some(trial) = test.next() {
         // A device of half the rate, with room for 512 frames, and a pause of 50 us.
         let sent = trial.traffic.frames();
