@@ -277,6 +277,38 @@ fn a_buffer_is_as_large_as_that_of_the_cable() {
     assert!((2_048.0 * 0.98..=2_048.0 * 1.02 + too_long).contains(&frames), "{run:#}");
 }
 
+/// The delay is within what the report says of its errors: what `pktgen calibrate` has measured over the same cable without it, the error of
+/// the clock, and the time for which the machine stopped receiver or cable.
+#[test]
+fn a_delay_is_that_of_the_cable_within_the_errors_that_are_shown() {
+    let alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let floor = folder.path().join("floor.json").to_str().unwrap().to_owned();
+    let calibrate = ["calibrate", "soft:a?wire=peer:b", "soft:b", "--one-way", "--rates", "1k", "--sizes", "60"];
+    let output = pktgen(&[&calibrate[..], &["--duration", "2s", "--output", &floor]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let floors: Value = serde_json::from_slice(&std::fs::read(&floor).unwrap()).unwrap();
+    let [longest, clock] = [&floors["floors"][0]["latency_from_ring_ns"]["max"], &floors["clock"]["error_ns"]]
+        .map(|ns| ns.as_f64().unwrap());
+    let results = tempfile::tempdir().unwrap();
+    let path = results.path().to_str().unwrap();
+    let ports = "soft:a?wire=peer:b&delay=2ms,soft:b";
+    let options = ["--one-way", "--sizes", "64", "--max", "1k", "--tests", "latency", "--json", "--floor", &floor];
+    let (output, said) = logged_alone(&alone, "warn", ports, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    let delays = values(&run, "typical latency");
+    if delays.len() != 2 || delays.contains(&None) {
+        assert_reason(&run, path, "typical latency");
+    }
+    for (rate, delay) in delays.into_iter().enumerate() {
+        let Some(delay) = delay else { continue };
+        let [least, most] = [2_000.0 - clock / 1e3, 2_000.0 + (longest + clock) / 1e3 + away_of(path, rate)];
+        println!("a delay of {delay} us, and 2,000 is true, which may seem to be {least} to {most}");
+        assert!((least..=most).contains(&delay), "{run:#}");
+    }
+}
+
 #[test]
 fn recovery_takes_as_long_as_the_cable_takes() {
     // What it forwards is known by trials of a simulated device, so that an overload comes at once.
