@@ -225,7 +225,7 @@ fn perform_steered(
 
 /// Refuses what no run can begin with.
 fn check(args: &RunArgs) -> Result<(), Failure> {
-    if args.ports.len() % 2 == 1 {
+    if args.ports.len() > 1 && args.ports.len() % 2 == 1 {
         let last = args.ports.last().map(Address::name).unwrap_or_default();
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
     }
@@ -243,6 +243,11 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         ));
     }
     ports::check(&args.ports)
+}
+
+/// The port at which a port's frames arrive: a single one's at itself, over a loop.
+fn partner(args: &RunArgs, port: usize) -> usize {
+    if args.ports.len() == 1 { port } else { port ^ 1 }
 }
 
 /// Whether a port sends.
@@ -306,7 +311,10 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         forgets: ticks(FORGETS),
         flush: ticks(FLUSH),
         cut: Arc::default(),
-        orders: Arc::new(Orders::new(args.ports.len() / 2 * usize::from(args.queues), !controls.begin_stopped())),
+        orders: Arc::new(Orders::new(
+            args.ports.len().div_ceil(2) * usize::from(args.queues),
+            !controls.begin_stopped(),
+        )),
     };
     (limits, plan)
 }
@@ -324,7 +332,7 @@ fn directions(
     let mut base = earlier.next();
     let mut directions = Vec::new();
     for from in (0..opened.len()).filter(|from| sends(args, *from)) {
-        let to = from ^ 1;
+        let to = partner(args, from);
         let mac = hosts.gateway(from).or(args.traffic.dst_mac(from)).unwrap_or(opened[to].port.mac().0);
         let macs = [opened[from].port.mac().0, mac];
         let how = how(frames, &pools[to]);

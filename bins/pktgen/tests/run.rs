@@ -357,6 +357,35 @@ fn frames_of_several_buffers_are_found_wherever_their_tag_lies() {
     }
 }
 
+/// A single port hears itself over a loop, with the queue pairs that it is asked for.
+#[test]
+fn a_port_with_a_loop_is_measured_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("floor.json").to_str().unwrap().to_owned();
+    let calibrate = ["calibrate", "soft:a?wire=loop", "--rates", "1k", "--sizes", "60", "--duration", "200ms"];
+    let program =
+        Command::new(env!("CARGO_BIN_EXE_pktgen")).args(calibrate).args(["--output", &file]).output().unwrap();
+    assert!(program.status.success(), "{}", String::from_utf8_lossy(&program.stderr));
+    let written: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let floors = written["floors"].as_array().unwrap();
+    let of = |field: &str| floors.iter().map(|floor| floor[field].clone()).collect::<Vec<_>>();
+    assert_eq!((of("from"), of("to"), of("lost")), (of("to"), vec!["soft:a".into()], vec![0.into()]), "{written}");
+    for queues in ["1", "2"] {
+        let options = ["soft:a?wire=loop", "--queues", queues, "--rate", "5k", "--catch-up", "1s", "--count", "400"];
+        let (report, _) = report(&options, 0);
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!(directions.len(), 1, "{report}");
+        for (field, count) in [("sent", 400), ("received", 400), ("foreign", 0), ("damaged", 0), ("duplicate", 0)] {
+            assert_eq!(directions[0][field], count, "{queues}, {field}: {}", directions[0]);
+        }
+    }
+    // Without a loop nothing comes back.
+    let output = pktgen(&["soft:a", "--duration", "100ms", "--quiet"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("of the probes that soft:a sends none arrives at soft:a"), "{said}");
+}
+
 #[test]
 fn the_floor_of_the_instrument_stands_beside_its_figures() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,8 +11,8 @@ use stream::Sizes;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct CalibrateArgs {
-    /// Two ports with nothing between them but a cable or a loop
-    #[arg(required = true, num_args = 2, value_name = "PORT")]
+    /// Two ports with nothing between them but a cable, or one port with a loop
+    #[arg(required = true, num_args = 1..=2, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
     /// Rates, as --rate of run has them

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// Ports in pairs: A B, or A B C D. What one of a pair sends is expected at the other
-    #[arg(required = true, num_args = 2.., value_name = "PORT")]
+    /// Ports in pairs: A B, or A B C D. What one of a pair sends is expected at the other; of a single port at itself, over a loop
+    #[arg(required = true, num_args = 1.., value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
     /// Only from the first of each pair to the second
