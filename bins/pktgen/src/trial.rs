@@ -482,9 +482,10 @@ fn no_probe([from, to]: &[String; 2], figures: &Figures, others: usize, narrow: 
         others => format!(" (and {others} more ways are deaf)"),
     };
     let limit = PROBE_LIMIT.as_secs();
-    let why = narrow.unwrap_or(
-        "see to cables and to what is between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
-    );
+    let why = narrow.unwrap_or(match from == to {
+        true => "a single port hears itself over a loop; name a second port if there is another",
+        false => "see to cables and to what is between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
+    });
     // Of some queue pairs there were probes that came.
     let mut deaf = figures.deaf.clone();
     deaf.sort_unstable();
