@@ -79,7 +79,7 @@ const FAULTS: &[Case] = &[
     ended("id=10ed&fault=pf-silent", "open", Cause::PfSilent),
     ended("id=1515&fault=pf-refuses", "open", Cause::PfRefused),
     ended("id=10ed&fault=pf-reset:3", "open", Cause::PfReset),
-    ended("id=10ed&fault=pf-gone", "open", Cause::PfSilent),
+    ended("id=10ed&fault=pf-gone", "open", Cause::PfAway),
     bad("id=1565&fault=pf-flood", &[("link", "changes by itself")]),
     ended("id=10ed&fault=pf-garbage", "open", Cause::PfNonsense),
     ended("fault=removal:500", "registers", Cause::Gone),

@@ -23,6 +23,8 @@ pub enum Cause {
     Gone,
     /// The physical function behind a virtual one does not answer.
     PfSilent,
+    /// The physical function behind a virtual one has begun a reset, and does not end it.
+    PfAway,
     /// The physical function behind a virtual one does not grant what was asked for.
     PfRefused,
     /// The physical function behind a virtual one was reset, or has lost track of it.

@@ -100,6 +100,18 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
+    /// The physical function has begun a reset and has not ended it, as if its driver had gone. Exchanges fail until it has, and this one was
+    /// reset.
+    #[error(
+        "{device}: the physical function resets, and has not come back after {waited:?}; \
+         look whether its driver runs on the host, and open this one again"
+    )]
+    Away {
+        /// The device's address.
+        device: String,
+        /// How long its end was waited for.
+        waited: Duration,
+    },
     /// The physical function does not grant what was asked for.
     #[error(
         "{device}: the physical function refuses to {what}; ask the host's administrator (ip link set … vf N trust on, and its MTU)"
@@ -151,6 +163,7 @@ impl PortError for Error {
         match self {
             Self::Gone { .. } => Some(Cause::Gone),
             Self::Silent { .. } => Some(Cause::PfSilent),
+            Self::Away { .. } => Some(Cause::PfAway),
             Self::Refused { .. } => Some(Cause::PfRefused),
             Self::Lost { .. } => Some(Cause::PfReset),
             Self::Nonsense { .. } => Some(Cause::PfNonsense),

@@ -43,7 +43,7 @@ pub enum News {
 
 /// The mailbox between a virtual function and the physical one.
 ///
-/// After [`Error::Silent`], [`Error::Nonsense`], [`Error::Expired`] or [`Error::Lost`] nobody knows what the other side has
+/// After [`Error::Silent`], [`Error::Away`], [`Error::Nonsense`], [`Error::Expired`] or [`Error::Lost`] nobody knows what the other side has
 /// understood: all exchanges fail until [`Self::reset`].
 pub struct Mailbox<D: Device> {
     regs: Registers<D>,
@@ -91,7 +91,7 @@ impl<D: Device> Mailbox<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Silent`] if the physical function's driver is not there, [`Error::Nonsense`] if the address is none of a station, and
+    /// [`Error::Away`] if the physical function resets and does not come back, [`Error::Silent`] if it does not answer, [`Error::Nonsense`] if the address is none of a station, and
     /// [`Error::Expired`] and [`Error::Gone`].
     pub fn reset(&mut self, deadline: &Deadline) -> Result<Option<[u8; 6]>> {
         // What was said before, and that an earlier reset is over, is no news any more.
@@ -101,7 +101,13 @@ impl<D: Device> Mailbox<D> {
         // While the physical function resets, this is not over.
         let over = self.wait(deadline, "the end of the reset", |value| value & bits::RSTD.mask() != 0);
         (self.state, self.seen) = (State::Lost, 0);
-        over?;
+        match over {
+            // It is not this function's reset that takes so long.
+            Err(Error::Silent { device, waited, .. }) if self.look()? & bits::RSTI.mask() != 0 => {
+                return Err(Error::Away { device, waited });
+            }
+            over => over?,
+        }
         let [first, low, high, ..] = self.exchange(deadline, "reset", &[RESET])?;
         let address = address(low, high);
         match first & (GRANTED | REFUSED) {

@@ -127,7 +127,7 @@ fn silence_ends_each_exchange() {
     let (mut mailbox, control) = open(DeviceId::VfX550);
     control.inject_fault(Fault::PfGone);
     assert_eq!(mailbox.news().unwrap(), News::Lost);
-    assert!(matches!(mailbox.reset(&soon()), Err(Error::Silent { .. })), "it does not come back");
+    assert!(matches!(mailbox.reset(&soon()), Err(Error::Away { .. })), "it does not come back");
     control.clear_faults();
     mailbox.reset(&soon()).unwrap();
     control.inject_fault(Fault::Removal { after_reads: 0 });

@@ -320,7 +320,7 @@ fn a_physical_function_that_fails_at_the_beginning_is_told() {
         (Fault::PfSilent { after: 3 }, Cause::PfSilent),
         (Fault::PfReset { at: 1 }, Cause::PfReset),
         (Fault::PfReset { at: 4 }, Cause::PfReset),
-        (Fault::PfGone, Cause::PfSilent),
+        (Fault::PfGone, Cause::PfAway),
         (Fault::PfRefuses, Cause::PfRefused),
         (Fault::PfGarbage, Cause::PfNonsense),
         (Fault::StuckReset, Cause::PfSilent),
