@@ -263,6 +263,26 @@ fn strict_frames_pass_by_what_was_asked_for() {
     assert!(!function.granted(&[0x1_0004, 64]), "the filter is full");
 }
 
+/// The table of groups is everybody's, so a group stays in it until a function resets, for which it is set up anew.
+#[test]
+fn strict_groups_go_with_a_reset() {
+    let mut function = Function::speaking(untrusted(DeviceId::VfX540), 6);
+    assert!(function.granted(&[0x0C, 1]));
+    function.driver.start_rx_queue(0);
+    let group = frame([1, 0, 0x5E, 0, 0x12, 0x34], 60, 1);
+    assert_eq!(function.receive(&group), None);
+    assert!(function.granted(&[0x1_0003, 0x341]));
+    assert_eq!(function.receive(&group), Some(0));
+    assert!(function.granted(&[0x1_0003, 7]));
+    assert_eq!(function.receive(&group), Some(0));
+    assert_eq!(function.ask(&[1]).unwrap()[0], 0x8000_0001);
+    assert!(function.granted(&[8, 6]) && function.granted(&[0x0C, 1]));
+    assert_eq!(function.receive(&group), None);
+    assert_eq!(function.receive(&frame(MAC, 60, 2)), Some(0));
+    assert!(function.granted(&[0x1_0003, 0x341]));
+    assert_eq!(function.receive(&group), Some(0));
+}
+
 #[test]
 fn strict_counters_neither_clear_nor_go_with_a_reset() {
     let mut function = Function::speaking(nic(DeviceId::VfX540), 6);

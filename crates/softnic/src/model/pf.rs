@@ -142,6 +142,8 @@ impl Pf {
         regs.set(map::MCSTCTRL, 0);
         regs.set(map::VLNCTRL, 0x4000_8100);
         (0..128).for_each(|word| regs.set(map::VFTA + 4 * word, u32::from(word == 0)));
+        // Set up anew, without the groups of this function.
+        (0..128).for_each(|word| regs.set(map::MTA + 4 * word, 0));
         self.write_addresses(regs);
     }
 
