@@ -1,5 +1,6 @@
 //! Errors that all drivers share.
 
+use crate::MacAddress;
 use std::ops::RangeInclusive;
 
 /// An error of a driver. Its message is one line: the object, the cause and the next step.
@@ -61,6 +62,18 @@ impl ConfigError {
             return Ok(());
         }
         Err(Self::new(setting, format!("{value} {unit}: must be {} to {}", range.start(), range.end())))
+    }
+
+    /// Checks that all of `groups` are multicast addresses.
+    ///
+    /// # Errors
+    ///
+    /// If one is not.
+    pub fn unless_groups(groups: &[MacAddress]) -> Result<(), Self> {
+        match groups.iter().find(|group| !group.is_multicast()) {
+            Some(other) => Err(Self::new("groups", format!("{other}: not a multicast address"))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 use crossbeam_queue::ArrayQueue;
 use device::{EventFd, Interrupts};
 use mempool::{Batch, Packet, Pool, PoolCache, complete_checksum};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +42,7 @@ pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InPr
             mac: station_address(name),
             promiscuous: config.promiscuous,
             all_multicast: config.all_multicast,
+            groups: HashSet::new(),
             rss: config.rss.clone(),
             max_frame: config.max_frame(),
         }),
@@ -113,6 +114,7 @@ struct Settings {
     mac: MacAddress,
     promiscuous: bool,
     all_multicast: bool,
+    groups: HashSet<MacAddress>,
     rss: Rss,
     max_frame: usize,
 }
@@ -214,6 +216,13 @@ impl Port for InProcess {
 
     fn set_all_multicast(&mut self, on: bool) -> Result<(), Error> {
         self.shared.settings().all_multicast = on;
+        Ok(())
+    }
+
+    /// Frames for other groups are not received.
+    fn set_groups(&mut self, groups: &[MacAddress]) -> Result<(), Error> {
+        ConfigError::unless_groups(groups)?;
+        self.shared.settings().groups = groups.iter().copied().collect();
         Ok(())
     }
 
@@ -443,7 +452,7 @@ impl Wire {
             }
             let to = frame.first_chunk().map_or(MacAddress::ZERO, |octets| MacAddress(*octets));
             let wanted = if to.is_multicast() {
-                settings.all_multicast || to == MacAddress::BROADCAST
+                settings.all_multicast || to == MacAddress::BROADCAST || settings.groups.contains(&to)
             } else {
                 to == settings.mac
             };

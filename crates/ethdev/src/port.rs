@@ -157,8 +157,8 @@ pub trait Port: fmt::Debug {
         Err(self.unsupported("change its receive mode"))
     }
 
-    /// Turns the reception of all multicast frames on or off. When off, broadcast frames are received, and those for groups that
-    /// a driver was told of by a command of its own. A promiscuous port receives all of them in either case.
+    /// Turns the reception of all multicast frames on or off. When off, broadcast frames are received, and those for the groups of
+    /// [`Self::set_groups`]. A promiscuous port receives all of them in either case.
     ///
     /// # Errors
     ///
@@ -166,6 +166,22 @@ pub trait Port: fmt::Debug {
     fn set_all_multicast(&mut self, on: bool) -> Result<(), Self::Error> {
         let _ = on;
         Err(self.unsupported("change its receive mode"))
+    }
+
+    /// Sets the groups whose frames are received while not all multicast frames are, instead of those set before; a port that
+    /// was just opened has none. They stay set, whatever modes are changed meanwhile, until the device is opened again. Their order
+    /// tells which matter most where not all fit.
+    ///
+    /// Frames for other groups may be received too: devices tell groups apart by a hash, and some go on with those set before for a
+    /// while. So who must not see them looks at the destination.
+    ///
+    /// # Errors
+    ///
+    /// If one is not a multicast address, and nothing has changed then; if the device has no room for all of them, and it then
+    /// receives the first that fit; if it does not support it, or is gone.
+    fn set_groups(&mut self, groups: &[MacAddress]) -> Result<(), Self::Error> {
+        let _ = groups;
+        Err(self.unsupported("change its groups"))
     }
 
     /// Changes the station address until the device is opened again.

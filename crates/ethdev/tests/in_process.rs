@@ -137,8 +137,18 @@ fn filters_follow_what_the_port_is_told() {
     let (own, other, group) = (opened.port.mac().0, [2, 0, 0, 0, 0, 99], [1, 0, 0x5e, 0, 0, 9]);
     let mut let_in = |to: [u8; 6]| wire.inject(&frame(to, 0, 60));
     assert!(let_in(own) && let_in(BROADCAST) && !let_in(other) && !let_in(group));
+    let next = [1, 0, 0x5e, 0, 0, 10];
+    opened.port.set_groups(&[MacAddress(group)]).unwrap();
+    assert!(let_in(group) && let_in(BROADCAST) && !let_in(next) && !let_in(other));
+    assert!(opened.port.set_groups(&[MacAddress(next), MacAddress(other)]).unwrap_err().is_usage());
+    assert!(let_in(group) && !let_in(next), "nothing has changed");
+    opened.port.set_groups(&[MacAddress(next)]).unwrap();
+    assert!(let_in(next) && !let_in(group));
     opened.port.set_all_multicast(true).unwrap();
     assert!(let_in(group) && !let_in(other));
+    opened.port.set_all_multicast(false).unwrap();
+    assert!(let_in(next) && !let_in(group), "they stay set");
+    opened.port.set_all_multicast(true).unwrap();
     opened.port.set_mac(MacAddress(other)).unwrap();
     assert!(let_in(other) && !let_in(own));
     opened.port.set_promiscuous(true).unwrap();

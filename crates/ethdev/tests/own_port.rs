@@ -118,6 +118,7 @@ fn commands_that_a_port_does_not_know_say_so() {
     let errors = [
         port.set_promiscuous(true),
         port.set_all_multicast(true),
+        port.set_groups(&[MacAddress([1, 0, 0x5E, 0, 0, 1])]),
         port.set_mac(MacAddress([2, 0, 0, 0, 0, 1])),
         port.set_mtu(1000),
         port.set_rss_table(&Reta::Even),
