@@ -5,7 +5,7 @@ use crate::Result;
 use crate::regs::{MTA, RAH, RAHX, RAL, RCTL, Registers, VFTA, rah, rctl};
 use crate::wait::modify;
 use device::Device;
-use ethdev::PortConfig;
+use ethdev::{MacAddress, PortConfig};
 
 /// The receive modes of a port.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,12 @@ pub(crate) fn clear<D: Device>(regs: &Registers<D>, mac: MacType) {
     (0..mac.receive_addresses() - RAH.count()).for_each(|n| regs.write(RAHX.at(n), 0));
     (0..MTA.count()).for_each(|n| regs.write(MTA.at(n), 0));
     (0..VFTA.count()).for_each(|n| regs.write(VFTA.at(n), 0));
+}
+
+/// Sets the groups whose frames are received: those of the 4096-bit table, by the bits that RCTL.MO says.
+pub(crate) fn set_groups<D: Device>(regs: &Registers<D>, groups: &[MacAddress]) {
+    let table = intel::multicast_table(groups.iter().copied());
+    (0..).zip(table).for_each(|(at, word)| regs.write(MTA.at(at), word));
 }
 
 /// Returns the station address, which the EEPROM has loaded into receive address 0 (8.10).
@@ -76,6 +82,24 @@ mod tests {
         set_station(&fake.regs(), [2, 1, 2, 3, 4, 5]);
         assert_eq!((fake.written(RAH.at(0)), fake.get(RAL.at(0))), (vec![0, 0x8000_0504], 0x0302_0102));
         assert_eq!(station(&fake.regs()).unwrap(), [2, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_set_of_groups_replaces_the_one_before() {
+        let fake = Fake::new(0x10C9);
+        let [mdns, ours] = [[1, 0, 0x5E, 0, 0, 0xFB], [0x33, 0x33, 0xFF, 0, 0, 1]].map(MacAddress);
+        let bits = || (0..128).filter(|at| fake.get(MTA.at(*at)) != 0).collect::<Vec<_>>();
+        set_groups(&fake.regs(), &[mdns, ours]);
+        // Bits 47:36, which are 0xfb0 and 0x010.
+        assert_eq!((bits(), fake.get(MTA.at(125)), fake.get(MTA.at(0))), (vec![0, 125], 1 << 16, 1 << 16));
+        set_groups(&fake.regs(), &[ours]);
+        assert_eq!(
+            (bits(), fake.written(MTA.at(0))),
+            (vec![0], vec![1 << 16; 2]),
+            "what stays is received all the time"
+        );
+        set_groups(&fake.regs(), &[]);
+        assert!(bits().is_empty());
     }
 
     #[test]

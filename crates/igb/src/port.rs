@@ -7,7 +7,9 @@ use crate::stats::Counters;
 use crate::wait::Timed;
 use crate::{Config, HardwareStatistics, Model, Result, init, interrupts, phy, rss};
 use device::{Deadline, Device};
-use ethdev::{Capabilities, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCapabilities, Statistics, Unsupported};
+use ethdev::{
+    Capabilities, Events, HashTypes, LinkStatus, MacAddress, PortConfig, Rss, RssCapabilities, Statistics, Unsupported,
+};
 use intel::Shared;
 use mempool::Pool;
 use std::fmt;
@@ -155,6 +157,12 @@ impl<D: Device> intel::Card for Card<D> {
     fn set_all_multicast(&mut self, regs: &Timed<D>, on: bool) -> Result<()> {
         self.modes.all_multicast = on;
         self.modes.write(regs)
+    }
+
+    fn set_groups(&mut self, regs: &Timed<D>, groups: &[MacAddress]) -> Result<()> {
+        filter::set_groups(regs, groups);
+        // Whether the device is still there.
+        phy::status(regs).map(drop)
     }
 
     fn set_mac(&mut self, regs: &Timed<D>, mac: [u8; 6]) -> Result<()> {

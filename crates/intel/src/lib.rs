@@ -8,6 +8,7 @@ mod desc;
 mod error;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 mod family;
+mod groups;
 #[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
 mod loops;
 mod port;
@@ -24,6 +25,7 @@ mod wait;
 
 pub use error::{Error, Result};
 pub use family::{Family, QueueRegisters, Step};
+pub use groups::{group_hash, multicast_table};
 pub use port::{Card, During, Port, Registers, Settings, take};
 pub use ring::{RingMemory, Shared};
 pub use rx::RxQueue;

@@ -75,6 +75,9 @@ pub trait Card: fmt::Debug {
     /// As [`ethdev::Port::set_all_multicast`].
     fn set_all_multicast(&mut self, regs: &During<Self>, on: bool) -> Result<()>;
 
+    /// As [`ethdev::Port::set_groups`], of multicast addresses.
+    fn set_groups(&mut self, regs: &During<Self>, groups: &[MacAddress]) -> Result<()>;
+
     /// As [`ethdev::Port::set_mac`], of an address of one station.
     fn set_mac(&mut self, regs: &During<Self>, mac: [u8; 6]) -> Result<()>;
 
@@ -273,6 +276,11 @@ impl<C: Card> ethdev::Port for Port<C> {
 
     fn set_all_multicast(&mut self, on: bool) -> Result<()> {
         self.command(|card, regs| card.set_all_multicast(regs, on))
+    }
+
+    fn set_groups(&mut self, groups: &[MacAddress]) -> Result<()> {
+        ConfigError::unless_groups(groups)?;
+        self.command(|card, regs| card.set_groups(regs, groups))
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {

@@ -7,6 +7,7 @@ use crate::regs::{
 use crate::wait::{Command, modify};
 use device::{Device, TimeLimit};
 use ethdev::{ConfigError, MacAddress, PortConfig};
+use intel::{group_hash, multicast_table};
 use std::collections::BTreeSet;
 
 /// The receive filters of a port. Each call takes [`PortConfig::time_limit`] at most. Initially broadcast frames are
@@ -15,7 +16,7 @@ pub struct Filters<D: Device> {
     regs: Registers<D>,
     time_limit: TimeLimit,
     unicast: Vec<Option<[u8; 6]>>,
-    multicast: BTreeSet<[u8; 6]>,
+    multicast: BTreeSet<MacAddress>,
     vlans: BTreeSet<u16>,
     promiscuous: bool,
     all_multicast: bool,
@@ -71,6 +72,14 @@ impl<D: Device> Filters<D> {
         self.write_promiscuous()
     }
 
+    /// Sets the groups whose frames are received, instead of those that were set or added before.
+    pub(crate) fn set_groups(&mut self, groups: &[MacAddress]) {
+        let _command = self.command();
+        self.multicast = groups.iter().copied().collect();
+        let table = multicast_table(groups.iter().copied());
+        (0..).zip(table).for_each(|(at, word)| self.regs.write(MTA.at(at), word));
+    }
+
     /// Changes the station's own address.
     pub(crate) fn set_station(&mut self, station: [u8; 6]) {
         let _command = self.command();
@@ -100,8 +109,8 @@ impl<D: Device> Filters<D> {
         }
         let _command = self.command();
         if mac.is_multicast() {
-            self.multicast.insert(address);
-            self.write_multicast(multicast_hash(address));
+            self.multicast.insert(mac);
+            self.write_multicast(mac);
             return Ok(());
         }
         if self.unicast.contains(&Some(address)) {
@@ -125,9 +134,10 @@ impl<D: Device> Filters<D> {
     /// removed.
     pub fn remove_address(&mut self, address: [u8; 6]) -> bool {
         let _command = self.command();
-        if MacAddress(address).is_multicast() {
-            let known = self.multicast.remove(&address);
-            self.write_multicast(multicast_hash(address));
+        let mac = MacAddress(address);
+        if mac.is_multicast() {
+            let known = self.multicast.remove(&mac);
+            self.write_multicast(mac);
             return known;
         }
         let known = (0..).zip(&mut self.unicast).skip(1).find(|(_, entry)| **entry == Some(address));
@@ -202,10 +212,10 @@ impl<D: Device> Filters<D> {
         }
     }
 
-    /// Writes the dword of the multicast table that holds the bit of `hash`: several addresses share bits and dwords.
-    fn write_multicast(&self, hash: u16) {
-        let bits = self.multicast.iter().map(|&address| multicast_hash(address));
-        self.regs.write(MTA.at(u32::from(hash >> 5)), dword_of(hash, bits));
+    /// Writes the dword of the multicast table that holds the bit of a group: several groups share bits and dwords.
+    fn write_multicast(&self, group: MacAddress) {
+        let (hash, all) = (group_hash(group), self.multicast.iter().copied());
+        self.regs.write(MTA.at(u32::from(hash >> 5)), dword_of(hash, all.map(group_hash)));
     }
 
     fn write_vlan(&self, id: u16) {
@@ -228,11 +238,6 @@ impl<D: Device> std::fmt::Debug for Filters<D> {
 
 /// MCSTCTRL.MO: bits 47:36 of a multicast address select its bit in the table.
 const MULTICAST_BITS_47_36: u32 = 0;
-
-/// Returns the bit of a multicast address in the 4096-bit table (7.1.1.2).
-fn multicast_hash([.., fifth, sixth]: [u8; 6]) -> u16 {
-    u16::from_le_bytes([fifth, sixth]) >> 4
-}
 
 /// Returns the dword of a 4096-bit table that holds the bit of `member`, with the bits of all `members` in that dword.
 fn dword_of(member: u16, members: impl Iterator<Item = u16>) -> u32 {
@@ -325,9 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_12_bits_select_the_bit_of_the_table() {
-        // Bits 47:32 are the sixth and fifth byte: 0xabcd.
-        assert_eq!(multicast_hash([1, 0, 0, 0, 0xCD, 0xAB]), 0xABC);
+    fn a_set_of_groups_replaces_the_one_before() {
+        let fake = Fake::new(0x10FB);
+        let config = PortConfig { promiscuous: false, all_multicast: false, ..PortConfig::default() };
+        let mut filters = filters(&fake, &config);
+        let [mdns, ours, other] = [[1, 0, 0x5E, 0, 0, 0xFB], [0x33, 0x33, 0xFF, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 5]];
+        filters.add_address(mdns).unwrap();
+        filters.set_groups(&[MacAddress(ours), MacAddress(mdns)]);
+        let bits = |fake: &Fake| (0..128).filter(|at| fake.get(MTA.at(*at)) != 0).collect::<Vec<_>>();
+        // Hashes 0x010, 0x050 and 0xfb0.
+        assert_eq!((bits(&fake), fake.get(MTA.at(0)), fake.get(MTA.at(125))), (vec![0, 125], 1 << 16, 1 << 16));
+        let before = fake.writes().len();
+        filters.set_groups(&[MacAddress(ours), MacAddress(other)]);
+        assert_eq!((bits(&fake), fake.get(MTA.at(2))), (vec![0, 2], 1 << 16));
+        assert!(!fake.writes()[before..].contains(&(MTA.at(0).offset(), 0)), "what stays is received all the time");
+        filters.set_all_multicast(true).unwrap();
+        filters.set_all_multicast(false).unwrap();
+        assert_eq!((bits(&fake), fake.get(FCTRL) >> 8 & 7), (vec![0, 2], 4));
+        filters.set_groups(&[]);
+        assert!(bits(&fake).is_empty());
     }
 
     #[test]

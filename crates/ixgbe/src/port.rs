@@ -9,7 +9,8 @@ use crate::{
 };
 use device::{Deadline, Device};
 use ethdev::{
-    Capabilities, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCapabilities, RxErrors, Statistics, Unsupported,
+    Capabilities, Events, HashTypes, LinkStatus, MacAddress, PortConfig, Rss, RssCapabilities, RxErrors, Statistics,
+    Unsupported,
 };
 use intel::Shared;
 use mempool::Pool;
@@ -207,6 +208,13 @@ impl<D: Device> intel::Card for Card<D> {
 
     fn set_all_multicast(&mut self, _: &Timed<D>, on: bool) -> Result<()> {
         self.filters.set_all_multicast(on)
+    }
+
+    /// Instead of groups that were added by [`Card::filters`], too.
+    fn set_groups(&mut self, regs: &Timed<D>, groups: &[MacAddress]) -> Result<()> {
+        self.filters.set_groups(groups);
+        // Whether the device is still there.
+        self.status(regs).map(drop)
     }
 
     fn set_mac(&mut self, _: &Timed<D>, mac: [u8; 6]) -> Result<()> {

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
 //! The driver on the strict software 82599: forwarding, long frames, foreign pools, and every slot home at the end.
 
-use ethdev::{Port as _, RxQueue as _, TxQueue as _};
+use ethdev::{MacAddress, Port as _, PortConfig, RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, RxQueue, TxQueue};
 use mempool::{Batch, Checksum, Pool, PoolCache, PoolConfig};
 use softnic::{StrictControl, StrictNic};
@@ -309,6 +309,37 @@ fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
 }
 
 /// XOFF holds up what is sent for as long as it says, or until XON comes; with PAUSE off neither does anything.
+#[test]
+fn frames_of_groups_come_in_by_the_table() {
+    let off = PortConfig { promiscuous: false, all_multicast: false, rx_ring: 64, ..PortConfig::default() };
+    let mut bench = bench(&Config::from(off), 512);
+    // The hash leaves out the first bytes: the last has the bit of the first.
+    let [ours, other, same] = [[1, 0, 0x5E, 0, 0, 7], [1, 0, 0x5E, 0, 0, 8], [0x33, 0x33, 0, 0, 9, 7]];
+    let arrives = |bench: &mut Bench| {
+        [ours, other, same].map(|to| {
+            let mut frame = frame(1, 60);
+            frame[..6].copy_from_slice(&to);
+            bench.nic.inject(&frame);
+            bench.nic.step_until_idle(20);
+            let received = bench.rx.recv(&mut bench.cache, &mut bench.batch).len();
+            bench.cache.free_batch(&mut bench.batch);
+            received == 1
+        })
+    };
+    assert_eq!(arrives(&mut bench), [false; 3]);
+    bench.port.set_groups(&[MacAddress(ours)]).unwrap();
+    assert_eq!(arrives(&mut bench), [true, false, true]);
+    for on in [true, false] {
+        bench.port.set_all_multicast(on).unwrap();
+        assert_eq!(arrives(&mut bench), [true, on, true]);
+    }
+    bench.port.set_groups(&[MacAddress(other)]).unwrap();
+    assert_eq!(arrives(&mut bench), [false, true, false]);
+    assert!(matches!(bench.port.set_groups(&[MacAddress([2, 0, 0, 0, 0, 1])]), Err(ixgbe::Error::Config(_))));
+    assert_eq!(arrives(&mut bench), [false, true, false]);
+    assert_eq!(bench.close(), 0);
+}
+
 #[test]
 fn pause_frames_hold_up_what_is_sent() {
     let pause = |quanta: u16| {

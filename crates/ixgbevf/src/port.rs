@@ -4,15 +4,19 @@ use crate::config::RETA_ENTRIES;
 use crate::grant::{Grant, longest};
 use crate::modes::Modes;
 use crate::regs::{Ixgbevf, Registers, VFCTRL, vfctrl};
+use crate::requests::MOST_GROUPS;
 use crate::stats::Counters;
 use crate::{
     Api, Config, HardwareStatistics, Hashing, MacType, Mailbox, Mode, Model, News, Queues, Result, interrupts, link,
     rss,
 };
 use device::{Deadline, Device};
-use ethdev::{Capabilities, ConfigError, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCapabilities, Statistics};
+use ethdev::{
+    Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, PortConfig, Rss, RssCapabilities, Statistics,
+};
 use intel::{Command, Shared};
 use mempool::Pool;
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -240,6 +244,25 @@ impl<D: Device> intel::Card for Card<D> {
 
     fn set_all_multicast(&mut self, regs: &Timed<D>, on: bool) -> Result<()> {
         self.set_modes(regs, Modes { all_multicast: on, ..self.modes })
+    }
+
+    /// A function may have 30 groups with hashes of their own. Of more, the first 30 are received, as a router that hears those it joined
+    /// first does more than one that hears none. The card's table is that of all functions, so those of before may go on for as long as the
+    /// physical function leaves their bits in it.
+    fn set_groups(&mut self, regs: &Timed<D>, groups: &[MacAddress]) -> Result<()> {
+        let mut seen = HashSet::new();
+        let hashes = groups.iter().copied().map(intel::group_hash).filter(|hash| seen.insert(*hash));
+        let hashes: Vec<u16> = hashes.collect();
+        self.mailbox.set_groups(regs.deadline(), &hashes)?;
+        if hashes.len() <= MOST_GROUPS {
+            return Ok(());
+        }
+        let problem = format!(
+            "{} of them, by their hashes: the physical function takes {MOST_GROUPS}, and the first are received; leave some, or \
+             have it trust this function",
+            hashes.len()
+        );
+        Err(ConfigError::new("groups", problem).into())
     }
 
     fn set_mac(&mut self, regs: &Timed<D>, mac: [u8; 6]) -> Result<()> {

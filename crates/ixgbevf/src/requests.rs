@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use device::{Deadline, Device};
 
 /// Hashes of groups in one message.
-const MOST_GROUPS: usize = 30;
+pub(crate) const MOST_GROUPS: usize = 30;
 /// Queue pairs that the window of a function has room for.
 const MOST_QUEUES: u32 = 8;
 

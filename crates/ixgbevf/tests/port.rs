@@ -245,6 +245,80 @@ fn receive_modes_are_what_is_granted() {
     }
 }
 
+/// A group with a hash of its own for each number below 4096.
+fn group(number: u16) -> MacAddress {
+    let [low, high] = (number << 4).to_le_bytes();
+    MacAddress([0x33, 0x33, 0xFF, 0, low, high])
+}
+
+/// Of these groups, those whose frames arrive.
+fn heard(bench: &mut Bench, numbers: &[u16]) -> Vec<u16> {
+    let heard = |number: &&u16| bench.arrives(&frame(group(**number).0, 60)).is_some();
+    numbers.iter().filter(heard).copied().collect()
+}
+
+#[test]
+fn who_is_not_trusted_hears_the_groups_that_it_asks_for() {
+    for id in ALL {
+        let mut bench = bench(id, false, small());
+        assert!(heard(&mut bench, &[1, 2, 0xFFF]).is_empty());
+        bench.opened.port.set_groups(&[group(1), group(0xFFF), group(1)]).unwrap();
+        assert_eq!(heard(&mut bench, &[1, 2, 0xFFF]), [1, 0xFFF], "{id:?}");
+        assert!(matches!(bench.opened.port.set_all_multicast(true), Err(Error::Refused { .. })));
+        assert!(matches!(bench.opened.port.set_groups(&[MacAddress(OTHER)]), Err(Error::Config(_))));
+        bench.opened.port.set_promiscuous(false).unwrap();
+        assert_eq!(heard(&mut bench, &[1, 2, 0xFFF]), [1, 0xFFF], "{id:?}");
+        assert!(bench.arrives(&frame([0xFF; 6], 60)).is_some());
+        bench.ends_well();
+    }
+}
+
+#[test]
+fn of_more_groups_than_there_is_room_for_the_first_are_heard() {
+    let mut bench = bench(DeviceId::Vf82599, false, small());
+    // Addresses that share a hash are one.
+    let twin = |number| MacAddress([1, 0, 0x5E, 0, group(number).0[4] | 3, group(number).0[5]]);
+    let thirty: Vec<_> = (1..=30).flat_map(|number| [group(number), twin(number)]).collect();
+    bench.opened.port.set_groups(&thirty).unwrap();
+    assert_eq!(heard(&mut bench, &[1, 15, 30, 31]), [1, 15, 30]);
+    bench.ends_well();
+    let mut bench = self::bench(DeviceId::Vf82599, false, small());
+    let many: Vec<_> = (1..=31).map(group).collect();
+    let error = bench.opened.port.set_groups(&many).unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, Error::Config(_)) && message.starts_with("groups: 31 of them"), "{message}");
+    assert_eq!(heard(&mut bench, &[1, 15, 30, 31]), [1, 15, 30]);
+    bench.opened.port.set_groups(&many[30..]).unwrap();
+    assert!(heard(&mut bench, &[31]) == [31], "and it goes on");
+    bench.ends_well();
+}
+
+/// What the physical function may make of it, and whether the port goes on.
+#[test]
+fn a_physical_function_that_sets_no_groups_is_told() {
+    for (fault, cause, goes_on) in [
+        (Fault::PfRefuses, Cause::PfRefused, true),
+        (Fault::PfGarbage, Cause::PfNonsense, false),
+        (Fault::PfReset { at: 1 }, Cause::PfReset, false),
+    ] {
+        let mut bench = bench(DeviceId::VfX550, false, small());
+        bench.opened.port.set_groups(&[group(1)]).unwrap();
+        bench.nic.inject_fault(fault);
+        let error = bench.opened.port.set_groups(&[group(2)]).unwrap_err();
+        assert!(error.known_cause() == Some(cause) && error.to_string().lines().count() == 1, "{fault:?}: {error}");
+        bench.nic.clear_faults();
+        if goes_on {
+            assert_eq!(heard(&mut bench, &[1, 2]), [1]);
+            bench.opened.port.set_groups(&[group(2)]).unwrap();
+            assert_eq!(heard(&mut bench, &[2]), [2]);
+            bench.ends_well();
+        } else {
+            assert!(matches!(bench.opened.port.set_groups(&[group(2)]), Err(Error::Lost { .. })), "{fault:?}");
+            assert_eq!(bench.close().1, 0);
+        }
+    }
+}
+
 #[test]
 fn the_link_is_told() {
     for id in ALL {
