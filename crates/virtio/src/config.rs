@@ -28,6 +28,8 @@ pub struct Config {
     pub(crate) mac: Option<[u8; 6]>,
     /// VLANs whose frames it is to receive.
     pub(crate) vlans: BTreeSet<u16>,
+    /// Groups whose frames it is to receive.
+    pub(crate) groups: Vec<[u8; 6]>,
 }
 
 impl Config {

@@ -23,6 +23,7 @@ const RX: u8 = 0;
 const RX_PROMISCUOUS: u8 = 0;
 const RX_ALL_MULTICAST: u8 = 1;
 const MAC: u8 = 1;
+const MAC_TABLE: u8 = 0;
 const MAC_ADDRESS: u8 = 1;
 const VLAN: u8 = 2;
 const VLAN_ADD: u8 = 0;
@@ -40,6 +41,8 @@ const OK: u8 = 0;
 const PAUSE: Duration = Duration::from_micros(50);
 /// Where the answer lies in the page.
 const ANSWER: usize = 512;
+/// Groups that fit in a command with the lengths of two lists.
+pub(crate) const MOST_GROUPS: usize = (ANSWER - 2 - 8) / 6;
 
 impl<T: Transport> Control<T> {
     pub(crate) fn new(transport: Arc<T>, ring: Ring, notifier: T::Notifier, page: Area) -> Self {
@@ -74,6 +77,9 @@ impl<T: Transport> Control<T> {
         if features.contains(Features::CTRL_RX) {
             self.set_promiscuous(config.port.promiscuous, deadline)?;
             self.set_all_multicast(config.port.all_multicast, deadline)?;
+            if !config.groups.is_empty() {
+                self.set_groups(&config.groups, deadline)?;
+            }
         }
         Ok(())
     }
@@ -86,6 +92,15 @@ impl<T: Transport> Control<T> {
     /// Sets whether frames for any multicast address are received.
     pub(crate) fn set_all_multicast(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
         self.command("change its receive mode", RX, RX_ALL_MULTICAST, &[on.into()], deadline)
+    }
+
+    /// Sets the groups whose frames are received: of more than [`MOST_GROUPS`] the first.
+    pub(crate) fn set_groups(&mut self, groups: &[[u8; 6]], deadline: &Deadline) -> Result<()> {
+        let groups = &groups[..groups.len().min(MOST_GROUPS)];
+        // No other stations, and these groups.
+        let lengths = [0, u32::try_from(groups.len()).unwrap_or_default()].map(u32::to_le_bytes);
+        let data = [lengths.as_flattened(), groups.as_flattened()].concat();
+        self.command("change its groups", MAC, MAC_TABLE, &data, deadline)
     }
 
     /// Sets the station address.

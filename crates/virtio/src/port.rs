@@ -1,6 +1,6 @@
 //! A port: opening and closing a device, and controlling it while other threads use its queues.
 
-use crate::control::SET_MAC;
+use crate::control::{MOST_GROUPS, SET_MAC};
 use crate::negotiate::Agreed;
 use crate::session::{PublishedCounters, Shared};
 use crate::transport::Transport;
@@ -234,6 +234,24 @@ impl<T: Transport> ethdev::Port for Port<T> {
         }
         let remember = |wanted: &mut Config| wanted.port.all_multicast = on;
         self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline), remember)
+    }
+
+    /// A device without receive modes passes on every frame that it is given.
+    fn set_groups(&mut self, groups: &[MacAddress]) -> Result<()> {
+        ConfigError::unless_groups(groups)?;
+        let groups: Vec<_> = groups.iter().map(|group| group.0).collect();
+        let count = groups.len();
+        if !self.features().contains(Features::CTRL_RX) {
+            self.control.live().wanted.groups = groups;
+            return Ok(());
+        }
+        let (told, remember) = (groups.clone(), |wanted: &mut Config| wanted.groups = groups);
+        self.command(Features::CTRL_RX, |control, deadline| control.set_groups(&told, deadline), remember)?;
+        if count <= MOST_GROUPS {
+            return Ok(());
+        }
+        let problem = format!("{count} of them: a command has room for {MOST_GROUPS}, and the first are received");
+        Err(ConfigError::new("groups", problem).into())
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {

@@ -149,6 +149,10 @@ fn a_legacy_device_with_and_without_mergeable_buffers() {
     }
 }
 
+const GROUPS: [MacAddress; 2] = [MacAddress([1, 0, 0x5E, 0, 0, 7]), MacAddress([0x33, 0x33, 0xFF, 1, 2, 3])];
+/// `VIRTIO_NET_CTRL_MAC_TABLE_SET` without other stations and with these (section 5.1.6.5.2).
+const GROUPS_COMMAND: [u8; 22] = [1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0x5E, 0, 0, 7, 0x33, 0x33, 0xFF, 1, 2, 3];
+
 #[test]
 fn commands_on_the_control_queue() {
     for packed in [Features::default(), Features::RING_PACKED] {
@@ -163,6 +167,9 @@ fn commands_on_the_control_queue() {
         rig.port.set_vlan(0x123, false).unwrap();
         rig.port.set_promiscuous(false).unwrap();
         rig.port.set_all_multicast(false).unwrap();
+        rig.port.set_groups(&GROUPS).unwrap();
+        rig.port.set_groups(&[]).unwrap();
+        assert!(rig.port.set_groups(&[MacAddress([2, 0, 0, 0, 0, 1])]).is_err());
         let expected: &[&[u8]] = &[
             &[4, 0, 2, 0],
             &[0, 0, 1],
@@ -172,8 +179,17 @@ fn commands_on_the_control_queue() {
             &[2, 1, 0x23, 1],
             &[0, 0, 0],
             &[0, 1, 0],
+            &GROUPS_COMMAND,
+            &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(rig.device.commands(), expected);
+        // More than a command has room for.
+        let many: Vec<_> = (0..100).map(|last| MacAddress([1, 0, 0x5E, 0, 0, last])).collect();
+        let message = rig.port.set_groups(&many).unwrap_err().to_string();
+        assert!(message.contains("groups: 100 of them") && message.contains("room for 83"), "{message}");
+        let commands = rig.device.commands();
+        let last = commands.last().unwrap();
+        assert_eq!((&last[..10], &last[10 + 82 * 6..]), (&[1, 0, 0, 0, 0, 0, 83, 0, 0, 0][..], &many[82].0[..]));
         rig.close();
     }
 }
@@ -215,11 +231,14 @@ fn flows_are_spread_as_asked_and_again_when_the_device_comes_back() {
     rig.port.set_vlan(5, true).unwrap();
     rig.port.set_vlan(6, true).unwrap();
     rig.port.set_vlan(5, false).unwrap();
+    rig.port.set_groups(&GROUPS).unwrap();
 
     let told = rig.device.commands().len();
     rig.device.lose("it asks for a reset");
-    wait("another session", || rig.device.commands().len() == told + 5);
-    let expected = [turned, vec![1, 1, 2, 4, 6, 8, 10, 12], vec![2, 0, 6, 0], vec![0, 0, 0], vec![0, 1, 0]];
+    wait("another session", || rig.device.commands().len() == told + 6);
+    let [promiscuous, all_multicast] = [vec![0, 0, 0], vec![0, 1, 0]];
+    let [mac, vlan] = [vec![1, 1, 2, 4, 6, 8, 10, 12], vec![2, 0, 6, 0]];
+    let expected = [turned, mac, vlan, promiscuous, all_multicast, GROUPS_COMMAND.to_vec()];
     assert_eq!(rig.device.commands()[told..], expected);
     wait("the link", || rig.port.link().unwrap().up);
     assert_eq!(rig.port.mac().0, [2, 4, 6, 8, 10, 12]);
