@@ -1,4 +1,5 @@
-//! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root).
+//! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root); and which groups it
+//! wants the frames of.
 
 use tests::{Namespace, namespaces_possible};
 
@@ -75,4 +76,38 @@ fn tc_filters_are_found_wherever_they_are() {
         tc(&format!("filter del dev t0 {side}"));
         assert_eq!(has(), Some(false), "{side}");
     }
+}
+
+#[test]
+fn groups_are_those_of_an_interface_and_of_what_is_on_it() {
+    if let Err(reason) = namespaces_possible(&[]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    for words in ["tuntap add t0 mode tap", "tuntap add t1 mode tap", "link set t0 up"] {
+        namespace.output(&["ip"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    }
+    let shown = namespace.output(&["ip", "-oneline", "link", "show", "t0"]);
+    let index: u32 = shown.split(':').next().unwrap().parse().unwrap();
+    let has = |group: [u8; 6]| namespace.within(|| plane::groups_of(index)).unwrap().contains(&group);
+    let (by_hand, of_all) = ([0x33, 0x33, 0, 0, 0x12, 0x34], [0x33, 0x33, 0, 0, 0, 1]);
+    assert!(has(of_all) && !has(by_hand));
+    namespace.output(&["ip", "maddr", "add", "33:33:00:00:12:34", "dev", "t0"]);
+    namespace.output(&["ip", "maddr", "add", "33:33:00:00:56:78", "dev", "t1"]);
+    assert!(has(by_hand) && !has([0x33, 0x33, 0, 0, 0x56, 0x78]));
+    for (name, kind, address) in [("v0", "type vlan id 7", "::a:b:c"), ("m0", "type macvlan", "::d:e:f")] {
+        let add = format!("ip link add link t0 name {name} {kind} && ip link set {name} up");
+        if !namespace.succeeds(&["sh", "-c", &add]) {
+            skip::test!("this kernel has no {kind}");
+            continue;
+        }
+        namespace.output(&["ip", "address", "add", &format!("2001:db8{address}/64"), "dev", name, "nodad"]);
+        let [.., a, b, c] = format!("2001:db8{address}").parse::<std::net::Ipv6Addr>().unwrap().octets();
+        assert!(has([0x33, 0x33, 0xFF, a, b, c]), "{name}: the group of its address");
+        namespace.output(&["ip", "link", "del", name]);
+        assert!(!has([0x33, 0x33, 0xFF, a, b, c]), "{name} is gone");
+    }
+    namespace.output(&["ip", "maddr", "del", "33:33:00:00:12:34", "dev", "t0"]);
+    assert!(!has(by_hand));
 }

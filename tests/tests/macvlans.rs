@@ -124,9 +124,34 @@ fn functions_that_are_not_trusted_are_named() {
     let remarks = json["kernel"]["remarks"].as_array().expect("a list");
     let of = |port: &str| remarks.iter().filter_map(Value::as_str).find(|remark| remark.starts_with(port));
     let untrusted = of("soft:a").expect("a remark");
-    assert!(untrusted.contains("to groups") && untrusted.contains("ip link set PF vf N trust on"), "{remarks:?}");
-    assert!(of("soft:b").is_none_or(|remark| !remark.contains("to groups")), "{remarks:?}");
+    assert!(
+        untrusted.contains("30 of the groups") && untrusted.contains("ip link set PF vf N trust on"),
+        "{remarks:?}"
+    );
+    assert!(of("soft:b").is_none_or(|remark| !remark.contains("30 of the groups")), "{remarks:?}");
     assert!(said.contains(untrusted), "{said}");
+}
+
+/// Neighbours ask for the router by groups, which such a function hears only if it asks for them.
+#[test]
+fn functions_that_are_not_trusted_hear_what_linux_has_joined() {
+    let Some(network) = Network::new() else { return };
+    let Network { router, hosts: [left, right] } = &network;
+    let mut run = start(router, &network.hosts, "id=1515&trust=off&");
+    eventually("the router is found", || left.pings("2001:db8:821::1", &[]) && left.pings(RIGHT[1], &[]));
+
+    // More than the physical function takes, behind those that are there.
+    router.output(&["sh", "-c", "for n in $(seq 10 49); do ip maddr add 33:33:00:00:00:$n dev rwm0; done"]);
+    // Addresses of the other twin are looked at after these groups, at the latest the second one.
+    for address in ["2001:db8:822::a:b:c", "2001:db8:822::d:e:f"] {
+        router.output(&["ip", "address", "add", &format!("{address}/64"), "dev", TWINS[1], "nodad"]);
+        eventually("a new address is found", || right.pings(address, &[]));
+    }
+    left.output(&["ip", "-6", "neigh", "flush", "dev", WIRES[0]]);
+    eventually("what was joined first is heard", || left.pings("2001:db8:821::1", &[]));
+    let (_, said) = stop(&mut run);
+    assert_eq!(said.matches("not all groups that Linux has joined are received").count(), 1, "{said}");
+    assert!(said.contains("the physical function takes 30"), "{said}");
 }
 
 /// Two hosts, and a router that has twins.
@@ -148,7 +173,7 @@ impl Network {
     }
 
     fn start(&self) -> Process {
-        start(&self.router, &self.hosts)
+        start(&self.router, &self.hosts, "")
     }
 
     /// Runs with these ports for a second, once it has read the tables in that. Returns its object, and what it has said.
@@ -191,10 +216,11 @@ fn filter(router: &Namespace) -> bool {
         && router.succeeds(&filter.split(' ').collect::<Vec<_>>())
 }
 
-fn start(router: &Namespace, hosts: &[Namespace; 2]) -> Process {
+/// Starts it on software NICs that are so.
+fn start(router: &Namespace, hosts: &[Namespace; 2], kind: &str) -> Process {
     let program = fwd().to_str().expect("a path in UTF-8");
     let kernel = format!("--kernel={}", TWINS.join(","));
-    let ports = WIRES.map(|wire| format!("soft:{wire}?wire=tap:{wire}"));
+    let ports = WIRES.map(|wire| format!("soft:{wire}?{kind}wire=tap:{wire}"));
     let words = [program, "l3", &ports[0], &ports[1], &kernel, "--quiet", "--json", "--duration", "600"];
     let mut command = router.command(&words);
     let run = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"));

@@ -3,6 +3,7 @@
 
 mod by_file;
 mod by_kernel;
+mod groups;
 mod host;
 mod kernel_report;
 mod reload;

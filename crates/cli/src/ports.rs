@@ -11,7 +11,8 @@ use crate::trust;
 use anyhow::anyhow;
 use mempool::{Batch, CHUNK, Pool};
 use nic::{
-    Address, AnyRxQueue, AnyTxQueue, Interrupts, Opened, Port as _, PortConfig, RxQueue as _, TimeLimit, TxQueue as _,
+    Address, AnyPort, AnyRxQueue, AnyTxQueue, Cause, Interrupts, Opened, Port as _, PortConfig, RxQueue as _,
+    TimeLimit, TxQueue as _,
 };
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -102,6 +103,12 @@ pub fn open(
         })?);
     }
     Ok(Ports { pools, opened })
+}
+
+/// Returns whether a port that was opened to receive the frames of all groups does: a virtual function may be refused that.
+#[must_use]
+pub fn hears_all_groups(port: &mut AnyPort) -> bool {
+    !matches!(port.set_all_multicast(true), Err(error) if error.known_cause() == Some(Cause::PfRefused))
 }
 
 /// Opens a device, and says so when another process has to answer first and takes its time.

@@ -37,12 +37,16 @@ pub struct Run<'a> {
     /// Set by a signal, which then does not end the run: the workers see it, and return when they have finished. A second
     /// signal ends the process.
     pub wind_down: Option<Arc<AtomicBool>>,
-    /// Is told the state of each port's link, at the start and after each look at it, once a second at least. A failure ends the run.
+    /// Is told the state of each port's link, at the start and after each look at it, once a second at least, and may give the port
+    /// commands. A failure ends the run.
     pub on_link: Option<OnLink<'a>>,
 }
 
-/// Is told the state of the link of a port, by its number.
-pub struct OnLink<'a>(pub Box<dyn FnMut(usize, LinkStatus) -> Result<(), Failure> + 'a>);
+/// Is told the state of the link of a port, by its number, and given the port.
+pub struct OnLink<'a>(pub Box<Tell<'a>>);
+
+/// What [`OnLink`] calls.
+pub type Tell<'a> = dyn FnMut(usize, LinkStatus, &mut AnyPort) -> Result<(), Failure> + 'a;
 
 impl fmt::Debug for OnLink<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,11 +186,14 @@ impl Run<'_> {
     ) -> Result<Duration, Failure> {
         let Self { options, stop, screen, published, opened, wind_down, on_link, .. } = self;
         let (stop, wind_down): (&Stop, _) = (stop, wind_down.as_deref());
-        let mut tell = |links: &Links| match on_link {
-            Some(OnLink(tell)) => links.states().enumerate().try_for_each(|(port, state)| tell(port, state)),
+        let mut tell = |links: &Links, opened: &mut [Opened]| match on_link {
+            Some(OnLink(tell)) => {
+                let mut ports = links.states().zip(opened).enumerate();
+                ports.try_for_each(|(number, (state, opened))| tell(number, state, &mut opened.port))
+            }
             None => Ok(()),
         };
-        tell(links)?;
+        tell(links, opened)?;
         let is_stopped = || match wind_down {
             None => stop.is_requested(),
             Some(wind_down) => {
@@ -226,7 +233,7 @@ impl Run<'_> {
             }
             stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
             links.look(opened)?;
-            tell(links)?;
+            tell(links, opened)?;
         }
         Ok(team.begun().elapsed())
     }

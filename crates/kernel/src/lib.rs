@@ -22,6 +22,7 @@
 mod error;
 mod filters;
 mod follow;
+mod groups;
 mod ipsec;
 mod message;
 mod mirror;
@@ -30,6 +31,7 @@ mod socket;
 pub use error::{Error, Fault};
 pub use filters::{has_nft_rules, has_tc_filters, has_xdp, index_of};
 pub use follow::{Counts, Follower, Progress};
+pub use groups::groups_of;
 pub use ipsec::Ipsec;
 pub use message::{
     Address, Body, Dump, Family, Leg, LegFlags, Legs, Link, Message, Messages, NeighbourMessage, Netconf, NetconfScope,

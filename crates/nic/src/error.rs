@@ -124,6 +124,16 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Returns why the operation has failed, if a program can make something of it.
+    #[must_use]
+    pub fn known_cause(&self) -> Option<Cause> {
+        match self {
+            Self::Open { source, .. } | Self::Driver(source) => source.known_cause(),
+            Self::PeerGone { .. } => Some(Cause::Gone),
+            _ => None,
+        }
+    }
 }
 
 impl PortError for Error {
@@ -132,10 +142,6 @@ impl PortError for Error {
     }
 
     fn known_cause(&self) -> Option<Cause> {
-        match self {
-            Self::Open { source, .. } | Self::Driver(source) => source.known_cause(),
-            Self::PeerGone { .. } => Some(Cause::Gone),
-            _ => None,
-        }
+        Self::known_cause(self)
     }
 }

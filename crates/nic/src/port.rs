@@ -253,6 +253,10 @@ impl Port for AnyPort {
         ask!(self, mut port => port.set_all_multicast(on))
     }
 
+    fn set_groups(&mut self, groups: &[MacAddress]) -> Result<()> {
+        ask!(self, mut port => port.set_groups(groups))
+    }
+
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
         ask!(self, mut port => port.set_mac(mac))
     }

@@ -250,6 +250,15 @@ impl Station {
         self.own.iter_mut().find(|own| own.address.ip() == ip)
     }
 
+    /// Returns the MAC addresses of the multicast groups that it is in, for a port that is not given the frames of all groups.
+    #[must_use]
+    pub fn groups(&self) -> Vec<[u8; 6]> {
+        let of = |own: &Own| if let IpAddr::V6(ip) = own.address.ip() { Some(solicited_node(ip)) } else { None };
+        let own: Vec<_> = self.own.iter().filter_map(of).collect();
+        let all = own.first().map(|_| ALL_NODES);
+        all.into_iter().chain(own).map(group_mac).collect()
+    }
+
     /// Whether it is in a multicast group: that of all nodes, or of one of its addresses.
     fn is_member(&self, group: Ipv6Addr) -> bool {
         let of = |own: &Own| matches!(own.address.ip(), IpAddr::V6(ip) if solicited_node(ip) == group);

@@ -1,6 +1,7 @@
 //! Routes of Linux: each port has a twin, a TAP interface, and what Linux routes between the twins is routed between the ports.
 
 use super::Opening;
+use super::groups::Groups;
 use super::host::ByKernel;
 use super::kernel_report::KernelReport;
 use crate::args::L3Args;
@@ -10,7 +11,7 @@ use cli::exit::Failure;
 use cli::ports;
 use cli::run::OnLink;
 use cli::stop::Stop;
-use nic::{LinkStatus, Opened, Port as _};
+use nic::{AnyPort, LinkStatus, Opened, Port as _};
 use plane::{Handle, Runner};
 use router::{LiveConfig, LiveFib};
 use std::collections::hash_map::RandomState;
@@ -36,15 +37,23 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let following = Following::start(fib, names.iter().zip(indices.iter().copied()), forward.port_options.mtu())?;
     opening.screen.say(&describe(&names, forward));
     warn(&names, &indices);
-    let unheard: Vec<String> = opening.ports.opened.iter_mut().filter_map(unheard).collect();
+    let (mut unheard, mut groups) = (Vec::new(), Vec::new());
+    for (Opened { port, .. }, twin) in opening.ports.opened.iter_mut().zip(&indices) {
+        let hears_all = !is_function(port) || ports::hears_all_groups(port);
+        unheard.extend(self::unheard(port, hears_all));
+        groups.push((!hears_all).then(|| Groups::new(*twin)));
+    }
     unheard.iter().for_each(|line| tracing::warn!("{line}"));
 
     let count = names.len();
     let handle = following.handle.clone();
     let report = || KernelReport::of(&handle, &twins, count, &unheard);
     let mut carriers = vec![false; count];
-    let follow = |port: usize, link: LinkStatus| {
+    let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
+        if let Some(Some(groups)) = groups.get_mut(port) {
+            groups.follow(opened);
+        }
         if twins.has_ended() {
             return Err(ended("moves frames between ports and twins"));
         }
@@ -150,24 +159,26 @@ fn describe(names: &[String], forward: &crate::args::ForwardArgs) -> String {
     pairs.map(|(port, name)| format!("{}: its twin is {name}\n", port.name())).collect()
 }
 
+/// Whether a port is a virtual function that may not receive all that it wants.
+fn is_function(port: &AnyPort) -> bool {
+    let is_virtual = port.parts().iter().any(|(part, _)| *part == "physical function");
+    is_virtual && !port.capabilities().set_promiscuous
+}
+
 /// What a virtual function does not hear that a router needs, as its physical function does not trust it, and what to do about it.
-fn unheard(opened: &mut Opened) -> Option<String> {
-    let port = &mut opened.port;
-    let is_function = port.parts().iter().any(|(part, _)| *part == "physical function");
-    if !is_function || port.capabilities().set_promiscuous {
-        return None;
-    }
-    let hears_groups = port.set_all_multicast(true).is_ok();
-    let groups = if hears_groups {
+fn unheard(port: &AnyPort, hears_all_groups: bool) -> Option<String> {
+    let groups = if hears_all_groups {
         ""
     } else {
-        "to groups, so IPv6 neighbours do not find the router, nor OSPF and VRRP theirs, and "
+        "frames to at most 30 of the groups that Linux has joined on the twin, and "
     };
-    Some(format!(
-        "{}: its physical function passes on no frames {groups}to a MAC address other than its own, such as one set by hand or that of a \
-         macvlan; trust it there (`ip link set PF vf N trust on`) and start again",
-        port.name()
-    ))
+    is_function(port).then(|| {
+        format!(
+            "{}: its physical function passes on {groups}no frames to a MAC address other than its own, such as one set by hand or that \
+             of a macvlan; trust it there (`ip link set PF vf N trust on`) and start again",
+            port.name()
+        )
+    })
 }
 
 /// Has the carrier of a twin follow the link of its port.

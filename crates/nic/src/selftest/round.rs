@@ -6,9 +6,7 @@ use super::HIGH;
 use super::frames::{Maker, SHORTEST, Shape};
 use crate::{Error, Opened};
 use device::Deadline;
-use ethdev::{
-    Check, LinkStatus, Port as _, PortConfig, PortError as _, RxQueue as _, Statistics, TxQueue as _, hash_frame,
-};
+use ethdev::{Check, LinkStatus, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
 use flight::{Exchange, Patience, pause};
 use mempool::{Batch, CHUNK, Pool, PoolCache};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
