@@ -3,10 +3,11 @@
 use crate::args::{Answering, Hosting};
 use anyhow::anyhow;
 use cli::exit::Failure;
+use cli::ports;
 use cli::stop::Stop;
 use device::tsc;
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
-use nic::{Opened, Port as _, RxQueue, TxQueue};
+use nic::{AnyPort, MacAddress, Opened, Port as _, RxQueue, TxQueue};
 use station::{Error, Event, Station};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Creates them.
-    pub(crate) fn new(args: &Answering, opened: &[Opened], pools: &[Pool]) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &Answering, opened: &mut [Opened], pools: &[Pool]) -> Result<Self, Failure> {
         Self::with_gateways(args, |_| None, opened, pools)
     }
 
@@ -76,20 +77,22 @@ impl Hosts {
     fn with_gateways(
         args: &Answering,
         gateway: impl Fn(usize) -> Option<IpAddr>,
-        opened: &[Opened],
+        opened: &mut [Opened],
         pools: &[Pool],
     ) -> Result<Self, Failure> {
-        let host = |(port, (opened, pool)): (usize, (&Opened, &Pool))| {
+        let gateways = vec![None; opened.len()];
+        let host = |(port, (opened, pool)): (usize, (&mut Opened, &Pool))| {
             let addresses = args.addresses(port);
             if addresses.is_empty() {
                 return Ok(None);
             }
             let station = Station::new(opened.port.mac().0, addresses, gateway(port).as_slice());
             let station = station.map_err(|error| failure(opened.port.name(), &error))?;
+            join(&mut opened.port, &station);
             Ok(Some(Host::new(station, pool)))
         };
-        let hosts = opened.iter().zip(pools).enumerate().map(host).collect::<Result<_, Failure>>()?;
-        Ok(Self { hosts, gateways: vec![None; opened.len()] })
+        let hosts = opened.iter_mut().zip(pools).enumerate().map(host).collect::<Result<_, Failure>>()?;
+        Ok(Self { hosts, gateways })
     }
 
     /// Takes the host of a port.
@@ -194,6 +197,17 @@ impl Host {
     fn time(&self, ticks: u64) -> Duration {
         let rest = u128::from(ticks % self.hz) * 1_000_000_000 / u128::from(self.hz);
         Duration::from_secs(ticks / self.hz) + Duration::from_nanos(u64::try_from(rest).unwrap_or_default())
+    }
+}
+
+/// Has a port receive the frames to its station's groups, if it does not receive those of all groups.
+pub(crate) fn join(port: &mut AnyPort, station: &Station) {
+    let groups: Vec<_> = station.groups().into_iter().map(MacAddress).collect();
+    if groups.is_empty() || ports::hears_all_groups(port) {
+        return;
+    }
+    if let Err(error) = port.set_groups(&groups) {
+        tracing::warn!("IPv6 neighbours may not find this port: {error}");
     }
 }
 

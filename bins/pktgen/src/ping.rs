@@ -121,7 +121,9 @@ fn pinger(
 ) -> Result<Pinger, Failure> {
     let (name, mac) = (opened.port.name().to_owned(), opened.port.mac().0);
     let station = Station::new(mac, &addresses(args, mac), args.gateway.as_slice());
-    let mut host = Host::new(station.map_err(|error| host::failure(&name, &error))?, pool);
+    let station = station.map_err(|error| host::failure(&name, &error))?;
+    host::join(&mut opened.port, &station);
+    let mut host = Host::new(station, pool);
     let (Some(mut rx), Some(mut tx)) = (opened.rx.pop(), opened.tx.pop()) else {
         return Err(anyhow::anyhow!("{name}: has no queues").into());
     };

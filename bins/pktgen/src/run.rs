@@ -209,7 +209,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let interrupts = idle::interrupts(args.idle);
     let Ports { mut opened, pools } = open(&args.ports, &args.port_options, interrupts, &stop, &mut screen)?;
 
-    let mut hosts = Hosts::new(&args.answering, &opened, &pools)?;
+    let mut hosts = Hosts::new(&args.answering, &mut opened, &pools)?;
     let (mut sinks, mut published) = (Vec::new(), Vec::new());
     for (index, (opened, pool)) in opened.iter_mut().zip(&pools).enumerate() {
         for rx in opened.rx.drain(..) {

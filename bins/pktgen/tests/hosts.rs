@@ -37,6 +37,19 @@ fn ports_find_each_other() {
     }
 }
 
+/// A virtual function that is not trusted hears the groups of its addresses, to which neighbours are asked for.
+#[test]
+fn functions_that_are_not_trusted_find_each_other() {
+    let ports = ["run", "soft:a?id=1515&trust=off&wire=peer:b", "soft:b?id=1565&trust=off", "--size", "76"];
+    let options = ["--gateway", "2001:db8::2,2001:db8::1", "--count", "100", "--rate", "5k", "--json", "--quiet"];
+    let output = pktgen(&[&ports[..], &ANSWER, &options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for direction in report["directions"].as_array().unwrap() {
+        assert_eq!([&direction["received"], &direction["foreign"]], [100, 0], "{direction}");
+    }
+}
+
 #[test]
 fn what_a_host_says_is_not_what_was_asked_to_be_sent() {
     let arguments = ["tx", "soft:a?wire=pcap:,/dev/null", "--answer", "192.0.2.1/24", "--count", "200", "--json"];
