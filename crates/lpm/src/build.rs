@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::hops::Hops;
 use crate::mem::{Leaf, PACKED_SLOTS, Store};
-use crate::rib::{Built, HopId, NodeId, Rib};
+use crate::rib::{Built, HopId, Kind, NodeId, Rib};
 use crate::tables::{BlockOf, Layout, Tables, Width};
 
 /// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
@@ -16,6 +16,8 @@ pub(crate) struct Blocks<'a, F: Layout> {
     pub(crate) keeps_bytes: bool,
     /// The bytes of the top-level block built last, if they do.
     pub(crate) bytes: [u8; PACKED_SLOTS],
+    /// Of the nodes that are being built, one in the other: their slots that lead deeper, as far as those are built.
+    pub(crate) below: &'a mut Vec<(u8, Built)>,
 }
 
 impl<F: Layout> Blocks<'_, F> {
@@ -36,6 +38,52 @@ impl<F: Layout> Blocks<'_, F> {
             Built::Hop(hop) => L::from_word(hop),
             _ => L::ESCAPE,
         }
+    }
+}
+
+/// The slots of a node.
+pub(crate) struct Slots<'a> {
+    /// Their next hops; those that lead deeper have that of the slot before, so that its run goes on behind them.
+    pub(crate) hops: &'a [HopId],
+    /// Which of the first 32 have another next hop than the slot before.
+    pub(crate) starts: u32,
+    /// What they lead to that lead deeper, in order.
+    pub(crate) below: &'a [(u8, Built)],
+}
+
+impl Slots<'_> {
+    /// What each of the first `N` slots is.
+    pub(crate) fn all<const N: usize>(&self) -> [Built; N] {
+        let mut all = core::array::from_fn(|slot| Built::Hop(self.hops[slot]));
+        for (slot, built) in self.below {
+            all[usize::from(*slot)] = *built;
+        }
+        all
+    }
+}
+
+/// Which of the first 32 slots have another next hop than the one before.
+#[inline]
+fn starts<const SLOTS: usize>(hops: &[HopId; SLOTS]) -> u32 {
+    let mut starts = 0;
+    for slot in 1..SLOTS.min(32) {
+        starts |= u32::from(hops[slot] != hops[slot - 1]) << slot;
+    }
+    starts
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+impl Slots<'_> {
+    /// Lets `build` have these slots.
+    pub(crate) fn with<T, const SLOTS: usize>(all: &[Built; SLOTS], build: impl FnOnce(Slots<'_>) -> T) -> T {
+        let mut hops = [0; SLOTS];
+        for slot in 0..SLOTS {
+            hops[slot] = if let Built::Hop(hop) = all[slot] { hop } else { hops[slot.saturating_sub(1)] };
+        }
+        let deeper = (0..=u8::MAX).zip(all).filter(|(_, built)| !matches!(built, Built::Hop(_)));
+        let below: Vec<_> = deeper.map(|(slot, built)| (slot, *built)).collect();
+        build(Slots { hops: &hops, starts: starts(&hops), below: &below })
     }
 }
 
@@ -73,73 +121,59 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     inherited: HopId,
     force: bool,
 ) -> Option<Built> {
-    if level == 0 && rib.nodes[id as usize].children.is_empty() {
-        return build_leaves::<F, SLOTS>(rib, blocks, journal, id, inherited);
-    }
-    let stride = rib.shape.strides[level];
-    let mut slots = [Built::Hop(inherited); SLOTS];
-    let slots = &mut slots[..1 << stride];
-    for route in &rib.nodes[id as usize].routes {
-        let start = usize::from(route.start);
-        slots[start..start + (1 << (stride - route.len))].fill(Built::Hop(route.hop));
-    }
-    for index in 0..rib.nodes[id as usize].children.len() {
-        let (slot, child) = rib.nodes[id as usize].children[index];
-        let Built::Hop(passed_on) = slots[usize::from(slot)] else { continue };
-        let node = &rib.nodes[child as usize];
-        let keeps = !force && node.built != Built::Nothing && node.inherited == passed_on;
-        slots[usize::from(slot)] =
-            if keeps { node.built } else { build_node(rib, blocks, journal, (child, level + 1), passed_on, force)? };
-    }
-    let uniform = matches!(slots[0], Built::Hop(_)) && slots.iter().all(|slot| *slot == slots[0]);
-    let built = if uniform {
-        slots[0]
-    } else if level == 0 {
-        F::build_top(blocks, slots)?
-    } else {
-        F::build_inner(blocks, level, slots)?
-    };
-    if uniform
-        && level == 0
-        && let Built::Hop(hop) = built
-    {
-        blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); PACKED_SLOTS];
-    }
-    Some(note(rib, journal, id, built, inherited))
-}
-
-/// As [`build_sized`], of a top-level node without others below it, as most are.
-fn build_leaves<F: Layout, const SLOTS: usize>(
-    rib: &mut Rib,
-    blocks: &mut Blocks<'_, F>,
-    journal: &mut Vec<Undo>,
-    id: NodeId,
-    inherited: HopId,
-) -> Option<Built> {
-    let stride = rib.shape.strides[0];
     let mut hops = [inherited; SLOTS];
-    let hops = &mut hops[..1 << stride];
-    for route in &rib.nodes[id as usize].routes {
-        let start = usize::from(route.start);
-        match stride - route.len {
-            // As most do.
-            0 => hops[start] = route.hop,
-            free => hops[start..start + (1 << free)].fill(route.hop),
+    let list = rib.nodes[id as usize].list;
+    let first = blocks.below.len();
+    for index in 0..list.len() {
+        let item = rib.lists.of(list)[index];
+        let slot = usize::from(item.slot);
+        match item.kind() {
+            Kind::Route(hop) => match SLOTS >> item.len {
+                // As of most.
+                1 => hops[slot] = hop,
+                slots => hops[slot..slot + slots].fill(hop),
+            },
+            Kind::Below(child) => {
+                let node = &rib.nodes[child as usize];
+                let keeps = !force && node.built != Built::Nothing && node.inherited == hops[slot];
+                let built = match keeps {
+                    true => node.built,
+                    false => build_node(rib, blocks, journal, (child, level + 1), hops[slot], force)?,
+                };
+                if let Built::Hop(hop) = built {
+                    hops[slot] = hop;
+                } else {
+                    blocks.below.push((item.slot, built));
+                    hops[slot] = hops[slot.saturating_sub(1)];
+                }
+            }
         }
     }
-    let built = if hops.iter().all(|hop| *hop == hops[0]) {
-        blocks.bytes = [u8::try_from(hops[0]).unwrap_or(u8::MAX); PACKED_SLOTS];
+    let starts = starts(&hops);
+    let alike = starts == 0 && (SLOTS <= 32 || hops.iter().all(|hop| *hop == hops[0]));
+    let built = if alike && blocks.below.len() == first {
+        if level == 0 {
+            blocks.bytes = [u8::try_from(hops[0]).unwrap_or(u8::MAX); PACKED_SLOTS];
+        }
         Built::Hop(hops[0])
     } else {
-        F::build_leaves(blocks, hops)?
+        let mut below = core::mem::take(blocks.below);
+        let slots = Slots { hops: &hops, starts, below: &below[first..] };
+        let built = if level == 0 { F::build_top(blocks, slots) } else { F::build_inner(blocks, level, slots) };
+        below.truncate(first);
+        *blocks.below = below;
+        built?
     };
-    Some(note(rib, journal, id, built, inherited))
+    Some(note(rib, journal, id, built, inherited, force))
 }
 
 /// Notes what a node looks like now.
-fn note(rib: &mut Rib, journal: &mut Vec<Undo>, id: NodeId, built: Built, inherited: HopId) -> Built {
+fn note(rib: &mut Rib, journal: &mut Vec<Undo>, id: NodeId, built: Built, inherited: HopId, force: bool) -> Built {
     let node = &mut rib.nodes[id as usize];
-    journal.push(Undo { id, built: node.built, inherited: node.inherited });
+    // Of a node that no tables show, nobody asks what it was before all is built anew.
+    if !force || node.built != Built::Nothing {
+        journal.push(Undo { id, built: node.built, inherited: node.inherited });
+    }
     node.built = built;
     node.inherited = inherited;
     built

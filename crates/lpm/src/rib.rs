@@ -3,10 +3,17 @@
 //! Routes of at most `root_bits` bits lie in an ordered map and are painted over the root array; longer ones lie
 //! in the node whose stride their length falls into. A node exists as long as there is a route in or below it.
 
+mod iter;
+mod lists;
+
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
+
+pub(crate) use iter::RibIter;
+use lists::{Item, Lists};
+pub(crate) use lists::{Kind, List};
 
 use crate::mem::{LinkRef, NodeRef, PackedRef, PageRef};
 use crate::prefix::Key;
@@ -25,25 +32,39 @@ const NO_NODE: NodeId = 0;
 pub(crate) struct Shape {
     pub(crate) root_bits: u8,
     pub(crate) strides: &'static [u8],
+    /// The bits before each level.
+    starts: [u8; Self::MAX_LEVELS],
+    /// The level whose stride a length ends in; [`Self::ROOT`] for the root array.
+    levels: [u8; 129],
 }
 
 impl Shape {
     /// Levels below the root array that a family has at most.
     pub(crate) const MAX_LEVELS: usize = 27;
+    const ROOT: u8 = u8::MAX;
 
-    /// The level whose stride `len` ends in, and the bits before that level; `None` for the root array.
-    fn level(&self, len: u8) -> Option<(usize, u8)> {
-        let mut pos = self.root_bits;
-        if len <= pos {
-            return None;
-        }
-        for (level, stride) in self.strides.iter().enumerate() {
-            if len <= pos + stride {
-                return Some((level, pos));
+    pub(crate) const fn new(root_bits: u8, strides: &'static [u8]) -> Self {
+        let (mut starts, mut levels) = ([0; Self::MAX_LEVELS], [Self::ROOT; 129]);
+        let (mut level, mut len) = (0, root_bits);
+        while level < strides.len() {
+            starts[level] = len;
+            let end = len + strides[level];
+            while len < end {
+                len += 1;
+                #[expect(clippy::cast_possible_truncation, reason = "there are 27 levels at most")]
+                let number = level as u8;
+                levels[len as usize] = number;
             }
-            pos += stride;
+            level += 1;
         }
-        None
+        Self { root_bits, strides, starts, levels }
+    }
+
+    /// The level whose stride `len` ends in; `None` for the root array.
+    #[inline]
+    fn level(&self, len: u8) -> Option<usize> {
+        let level = self.levels[usize::from(len)];
+        (level != Self::ROOT).then_some(level.into())
     }
 }
 
@@ -60,46 +81,16 @@ pub(crate) enum Built {
     Page(PageRef),
 }
 
-/// A route inside a node: it covers the slots from `start` on, 2^(stride - len) of them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Local {
-    pub(crate) start: u8,
-    /// Bits of this level's stride it spells out, 1 to the stride.
-    pub(crate) len: u8,
-    pub(crate) hop: HopId,
-}
-
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Ordered by start, then length.
-    pub(crate) routes: Vec<Local>,
-    /// Ordered by slot.
-    pub(crate) children: Vec<(u8, NodeId)>,
+    pub(crate) list: List,
     /// The hop of addresses that no route in or below the node covers, as of the last build.
     pub(crate) inherited: HopId,
     pub(crate) built: Built,
 }
 
 impl Node {
-    fn new() -> Self {
-        Self { routes: Vec::new(), children: Vec::new(), inherited: 0, built: Built::Nothing }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.routes.is_empty() && self.children.is_empty()
-    }
-
-    fn find(&self, start: u8, len: u8) -> Result<usize, usize> {
-        if self.routes.last().is_none_or(|last| (last.start, last.len) < (start, len)) {
-            return Err(self.routes.len());
-        }
-        self.routes.binary_search_by_key(&(start, len), |route| (route.start, route.len))
-    }
-
-    fn child(&self, slot: u8) -> Option<NodeId> {
-        let index = self.children.binary_search_by_key(&slot, |child| child.0).ok()?;
-        Some(self.children[index].1)
-    }
+    const NEW: Self = Self { list: List::EMPTY, inherited: 0, built: Built::Nothing };
 }
 
 /// The longest route of at most `root_bits` bits over a root slot.
@@ -110,21 +101,45 @@ pub(crate) struct Base {
     pub(crate) hop: HopId,
 }
 
-/// A step of a path: a node, and the slot in it that leads on.
-pub(crate) type Step = (NodeId, u8);
-
-/// Nodes from the root array down.
+/// The nodes from the root array down to that of a key.
 #[derive(Debug)]
 pub(crate) struct Path {
-    steps: [Step; Shape::MAX_LEVELS],
+    nodes: [NodeId; Shape::MAX_LEVELS],
+    /// How many of these are in the trie.
     len: usize,
+    /// How many were before it was pruned.
+    all: usize,
+}
+
+impl Path {
+    const NONE: Self = Self { nodes: [NO_NODE; Shape::MAX_LEVELS], len: 0, all: 0 };
+
+    /// Those at the end that were empty: they are no longer in the trie.
+    pub(crate) fn pruned(&self) -> &[NodeId] {
+        &self.nodes[self.len..self.all]
+    }
 }
 
 impl core::ops::Deref for Path {
-    type Target = [Step];
+    type Target = [NodeId];
 
-    fn deref(&self) -> &[Step] {
-        &self.steps[..self.len]
+    fn deref(&self) -> &[NodeId] {
+        &self.nodes[..self.len]
+    }
+}
+
+/// Where a route was put. The next one is often near.
+#[derive(Debug)]
+pub(crate) struct Finger {
+    /// The bits of its key.
+    bits: u128,
+    /// No route may be removed before the next is put near this one.
+    pub(crate) path: Path,
+}
+
+impl Finger {
+    pub(crate) const fn new() -> Self {
+        Self { bits: 0, path: Path::NONE }
     }
 }
 
@@ -137,6 +152,7 @@ pub(crate) struct Rib {
     base_hops: Vec<HopId>,
     roots: Vec<NodeId>,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) lists: Lists,
     vacant: Vec<NodeId>,
     len: usize,
 }
@@ -150,7 +166,8 @@ impl Rib {
             base_lens: vec![0; slots],
             base_hops: vec![0; slots],
             roots: vec![NO_NODE; slots],
-            nodes: vec![Node::new()],
+            nodes: vec![Node::NEW],
+            lists: Lists::new(),
             vacant: Vec::new(),
             len: 0,
         }
@@ -162,135 +179,155 @@ impl Rib {
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<HopId> {
-        let Some((level, pos)) = self.shape.level(key.len) else { return self.short.get(&key).copied() };
-        let node = self.descend(key, level)?;
-        let (start, len) = self.local(key, level, pos);
-        let node = &self.nodes[node as usize];
-        node.find(start, len).ok().map(|index| node.routes[index].hop)
+        let Some(level) = self.shape.level(key.len) else { return self.short.get(&key).copied() };
+        let mut id = self.root_node(self.root_slot(key))?;
+        for level in 0..level {
+            id = self.below(id, self.slot(key, level))?;
+        }
+        self.route(self.nodes[id as usize].list, self.local(key, level))
     }
 
-    /// Adds or replaces a route; answers the hop it had. Routes of the root array are not painted, see `paint`.
-    pub(crate) fn insert(&mut self, key: Key, hop: HopId) -> Option<HopId> {
-        let Some((level, pos)) = self.shape.level(key.len) else {
+    /// Adds or replaces a route near the one before; answers the hop it had. Routes of the root array are not painted, see
+    /// `set_base`.
+    pub(crate) fn insert_near(&mut self, finger: &mut Finger, key: Key, hop: HopId) -> Option<HopId> {
+        let Some(level) = self.shape.level(key.len) else {
             let old = self.short.insert(key, hop);
             self.len += usize::from(old.is_none());
             return old;
         };
-        let root = self.root_slot(key);
-        let mut id = self.roots[root];
-        if id == NO_NODE {
-            id = self.new_node();
-            self.roots[root] = id;
+        let from = self.shared(finger, key, level).unwrap_or_else(|| {
+            finger.path.nodes[0] = self.top(key);
+            0
+        });
+        for level in from..level {
+            finger.path.nodes[level + 1] = self.child(finger.path.nodes[level], self.slot(key, level));
         }
-        let mut at = self.shape.root_bits;
-        for stride in &self.shape.strides[..level] {
-            let slot = slot(key, at, *stride);
-            id = match self.nodes[id as usize].children.binary_search_by_key(&slot, |child| child.0) {
-                Ok(index) => self.nodes[id as usize].children[index].1,
-                Err(index) => {
-                    let child = self.new_node();
-                    self.nodes[id as usize].children.insert(index, (slot, child));
-                    child
-                }
-            };
-            at += stride;
-        }
-        let (start, len) = self.local(key, level, pos);
-        let node = &mut self.nodes[id as usize];
-        match node.find(start, len) {
-            Ok(index) => Some(core::mem::replace(&mut node.routes[index].hop, hop)),
+        finger.bits = key.bits;
+        (finger.path.len, finger.path.all) = (level + 1, level + 1);
+        let (slot, len) = self.local(key, level);
+        let list = &mut self.nodes[finger.path.nodes[level] as usize].list;
+        match self.lists.find(*list, slot, len) {
+            Ok(index) => Some(core::mem::replace(&mut self.lists.of_mut(*list)[index].value, hop)),
             Err(index) => {
-                if node.routes.is_empty() {
-                    // About what a node of a full table has: growing there by steps costs a tenth of a load.
-                    node.routes.reserve_exact(8);
-                }
-                node.routes.insert(index, Local { start, len, hop });
+                self.lists.insert(list, index, Item::route(slot, len, hop));
                 self.len += 1;
                 None
             }
         }
     }
 
-    /// Removes a route; answers its hop, and whether its node is empty now. Such nodes stay until `prune`.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<(HopId, bool)> {
+    /// The deepest level, `level` at most, whose node on the way to the route before is on the way to `key` too.
+    fn shared(&self, finger: &Finger, key: Key, level: usize) -> Option<usize> {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 128")]
+        let bits = (key.bits ^ finger.bits).leading_zeros() as u8;
+        // That of the node in whose stride the first other bit lies.
+        let shared = self.shape.level((bits + 1).min(128))?;
+        Some(shared.min(level).min(finger.path.len.checked_sub(1)?))
+    }
+
+    /// The node below the root slot of `key`, made if there is none.
+    fn top(&mut self, key: Key) -> NodeId {
+        let root = self.root_slot(key);
+        if self.roots[root] == NO_NODE {
+            self.roots[root] = self.new_node();
+        }
+        self.roots[root]
+    }
+
+    /// The node below a slot of another, made if there is none.
+    fn child(&mut self, id: NodeId, slot: u8) -> NodeId {
+        let list = self.nodes[id as usize].list;
+        match self.lists.find(list, slot, Item::BELOW) {
+            Ok(index) => self.lists.of(list)[index].value,
+            Err(index) => {
+                let child = self.new_node();
+                self.lists.insert(&mut self.nodes[id as usize].list, index, Item::below(slot, child));
+                child
+            }
+        }
+    }
+
+    /// Removes a route, and takes the nodes that are empty then out of the trie: they stay as they are until `forget`. Answers
+    /// its hop and the nodes on the way there.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<(HopId, Path)> {
         let removed = match self.shape.level(key.len) {
-            None => (self.short.remove(&key)?, false),
-            Some((level, pos)) => {
-                let id = self.descend(key, level)?;
-                let (start, len) = self.local(key, level, pos);
-                let node = &mut self.nodes[id as usize];
-                let index = node.find(start, len).ok()?;
-                (node.routes.remove(index).hop, node.is_empty())
+            None => (self.short.remove(&key)?, Path::NONE),
+            Some(level) => {
+                let mut path = self.path(key, level)?;
+                let (slot, len) = self.local(key, level);
+                let list = &mut self.nodes[path[level] as usize].list;
+                let index = self.lists.find(*list, slot, len).ok()?;
+                let hop = self.lists.remove(list, index).value;
+                self.prune(key, &mut path);
+                if self.lists.are_sparse(self.nodes.len()) {
+                    self.lists.pack(self.nodes.iter_mut().map(|node| &mut node.list));
+                }
+                (hop, path)
             }
         };
         self.len -= 1;
         Some(removed)
     }
 
-    /// The nodes from the root array to the one that holds `key`, as far as they exist, each with the slot that
-    /// leads on towards `key`.
-    pub(crate) fn path(&self, key: Key) -> Path {
-        let mut path = Path { steps: [(NO_NODE, 0); Shape::MAX_LEVELS], len: 0 };
-        let Some((level, _)) = self.shape.level(key.len) else { return path };
-        let mut id = self.roots[self.root_slot(key)];
-        let mut pos = self.shape.root_bits;
-        for stride in &self.shape.strides[..=level] {
-            if id == NO_NODE {
-                break;
-            }
-            let slot = slot(key, pos, *stride);
-            path.steps[path.len] = (id, slot);
-            path.len += 1;
-            id = self.nodes[id as usize].child(slot).unwrap_or(NO_NODE);
-            pos += stride;
+    /// Undoes `remove`, whose path this is.
+    pub(crate) fn restore(&mut self, key: Key, hop: HopId, mut path: Path) {
+        for level in path.len..path.all {
+            self.link(key, level, path.nodes[level], path.nodes[..level].last().copied());
         }
-        path
+        path.len = path.all;
+        self.insert_near(&mut Finger { bits: key.bits, path }, key, hop);
     }
 
-    /// Takes the empty nodes at the end of `path` out of the trie.
-    pub(crate) fn prune(&mut self, key: Key, path: &[Step]) -> Vec<(NodeId, Node)> {
-        let mut pruned = Vec::new();
-        for (index, (id, _)) in path.iter().enumerate().rev() {
-            if !self.nodes[*id as usize].is_empty() {
-                break;
-            }
-            match index.checked_sub(1) {
+    /// The nodes from the root array to the one of `level`, if there is one.
+    fn path(&self, key: Key, level: usize) -> Option<Path> {
+        let mut path = Path { len: level + 1, all: level + 1, ..Path::NONE };
+        path.nodes[0] = self.root_node(self.root_slot(key))?;
+        for level in 0..level {
+            path.nodes[level + 1] = self.below(path.nodes[level], self.slot(key, level))?;
+        }
+        Some(path)
+    }
+
+    /// Takes the empty nodes at the end of a path out of the trie.
+    fn prune(&mut self, key: Key, path: &mut Path) {
+        while let [above @ .., id] = &**path
+            && self.nodes[*id as usize].list.is_empty()
+        {
+            match above.last() {
                 None => {
                     let root = self.root_slot(key);
                     self.roots[root] = NO_NODE;
                 }
-                Some(above) => {
-                    let (parent, slot) = path[above];
-                    self.nodes[parent as usize].children.retain(|child| child.0 != slot);
+                Some(parent) => {
+                    let slot = self.slot(key, above.len() - 1);
+                    let list = &mut self.nodes[*parent as usize].list;
+                    if let Ok(index) = self.lists.find(*list, slot, Item::BELOW) {
+                        self.lists.remove(list, index);
+                    }
                 }
             }
-            pruned.push((*id, core::mem::replace(&mut self.nodes[*id as usize], Node::new())));
-        }
-        pruned
-    }
-
-    /// Puts back what `prune` took out, with the same key and path.
-    pub(crate) fn unprune(&mut self, key: Key, path: &[Step], pruned: Vec<(NodeId, Node)>) {
-        for (id, node) in pruned.into_iter().rev() {
-            self.nodes[id as usize] = node;
-            match path.iter().position(|step| step.0 == id).and_then(|index| index.checked_sub(1)) {
-                None => {
-                    let root = self.root_slot(key);
-                    self.roots[root] = id;
-                }
-                Some(above) => {
-                    let (parent, slot) = path[above];
-                    let children = &mut self.nodes[parent as usize].children;
-                    let index = children.partition_point(|child| child.0 < slot);
-                    children.insert(index, (slot, id));
-                }
-            }
+            path.len -= 1;
         }
     }
 
-    /// Lets the ids of pruned nodes be used again.
-    pub(crate) fn forget(&mut self, pruned: impl IntoIterator<Item = NodeId>) {
-        self.vacant.extend(pruned);
+    /// Puts a node of `level` into the trie again, below `parent` or the root array.
+    fn link(&mut self, key: Key, level: usize, id: NodeId, parent: Option<NodeId>) {
+        let Some(parent) = parent else {
+            let root = self.root_slot(key);
+            self.roots[root] = id;
+            return;
+        };
+        let slot = self.slot(key, level - 1);
+        let list = &mut self.nodes[parent as usize].list;
+        if let Err(index) = self.lists.find(*list, slot, Item::BELOW) {
+            self.lists.insert(list, index, Item::below(slot, id));
+        }
+    }
+
+    /// Lets a node that was pruned be used again.
+    pub(crate) fn forget(&mut self, id: NodeId) {
+        self.nodes[id as usize] = Node::NEW;
+        self.vacant.push(id);
     }
 
     /// The index of `key` in the root array.
@@ -320,22 +357,19 @@ impl Rib {
     /// The next hop of all addresses of `key`, if its top-level node says that they have one: no route and no node lies
     /// below it. `None` also if there is no such node.
     pub(crate) fn sole_hop(&self, key: Key) -> Option<HopId> {
-        let (0, pos) = self.shape.level(key.len)? else { return None };
+        let 0 = self.shape.level(key.len)? else { return None };
         let node = &self.nodes[self.root_node(self.root_slot(key))? as usize];
-        let (start, len) = self.local(key, 0, pos);
+        let (start, len) = self.local(key, 0);
         let slots = self.top_slots(key);
-        let inside = |slot: u8| slots.contains(&usize::from(slot));
-        let below = |route: &Local| route.len > len;
-        let from = node.routes.partition_point(|route| route.start < start);
-        let child = node.children.get(node.children.partition_point(|child| child.0 < start));
-        if child.is_some_and(|child| inside(child.0))
-            || node.routes[from..].iter().take_while(|route| inside(route.start)).any(below)
-        {
+        let items = self.lists.of(node.list);
+        let inside = items[items.partition_point(|item| item.slot < start)..].iter();
+        if inside.take_while(|item| slots.contains(&usize::from(item.slot))).any(|item| item.len > len) {
             return None;
         }
         let stride = self.shape.strides[0];
-        let around = (1..=len).rev().find_map(|len| node.find(start >> (stride - len) << (stride - len), len).ok());
-        Some(around.map_or(node.inherited, |index| node.routes[index].hop))
+        let around =
+            (1..=len).rev().find_map(|len| self.route(node.list, (start >> (stride - len) << (stride - len), len)));
+        Some(around.unwrap_or(node.inherited))
     }
 
     /// Root slots there are.
@@ -368,7 +402,7 @@ impl Rib {
 
     /// The routes in prefix order, from the first one at or after `key`.
     pub(crate) fn iter_from(&self, key: Key) -> RibIter<'_> {
-        RibIter { rib: self, short: self.short.range(key..), stack: Vec::new(), root: self.root_slot(key), from: key }
+        RibIter::new(self, key)
     }
 
     /// Gives every hop a new number.
@@ -376,41 +410,46 @@ impl Rib {
         let new = |hop: &mut HopId| *hop = numbers[*hop as usize];
         self.short.values_mut().for_each(new);
         self.base_hops.iter_mut().for_each(new);
-        for node in &mut self.nodes {
-            node.routes.iter_mut().for_each(|route| new(&mut route.hop));
+        for node in &self.nodes {
+            self.lists.of_mut(node.list).iter_mut().filter_map(Item::hop_mut).for_each(new);
         }
     }
 
     /// Bytes of the writer's own structures, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        let nodes = self.nodes.iter().map(|node| {
-            node.routes.capacity() * size_of::<Local>() + node.children.capacity() * size_of::<(u8, NodeId)>()
-        });
         self.nodes.capacity() * size_of::<Node>()
-            + nodes.sum::<usize>()
+            + self.lists.bytes()
             + self.base_lens.capacity()
             + self.base_hops.capacity() * size_of::<HopId>()
             + self.roots.capacity() * size_of::<NodeId>()
             + self.short.len() * 3 * size_of::<(Key, HopId)>() / 2
     }
 
-    fn descend(&self, key: Key, level: usize) -> Option<NodeId> {
-        let mut id = self.root_node(self.root_slot(key))?;
-        let mut pos = self.shape.root_bits;
-        for stride in &self.shape.strides[..level] {
-            id = self.nodes[id as usize].child(slot(key, pos, *stride))?;
-            pos += stride;
-        }
-        Some(id)
+    /// The hop of a route by its slot and length in the node.
+    fn route(&self, list: List, (slot, len): (u8, u8)) -> Option<HopId> {
+        self.lists.find(list, slot, len).ok().map(|index| self.lists.of(list)[index].value)
     }
 
-    fn local(&self, key: Key, level: usize, pos: u8) -> (u8, u8) {
-        (slot(key, pos, self.shape.strides[level]), key.len - pos)
+    /// The node below a slot of another.
+    fn below(&self, id: NodeId, slot: u8) -> Option<NodeId> {
+        self.route(self.nodes[id as usize].list, (slot, Item::BELOW))
+    }
+
+    /// Where a route lies in a node of the level that its length ends in: its first slot, and how many bits of the stride it has.
+    fn local(&self, key: Key, level: usize) -> (u8, u8) {
+        (self.slot(key, level), key.len - self.shape.starts[level])
+    }
+
+    /// The slot in a node of `level` that leads on towards `key`.
+    pub(crate) fn slot(&self, key: Key, level: usize) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "strides below the root have at most 8 bits")]
+        let slot = key.slice(self.shape.starts[level], self.shape.strides[level]) as u8;
+        slot
     }
 
     fn new_node(&mut self) -> NodeId {
         self.vacant.pop().unwrap_or_else(|| {
-            self.nodes.push(Node::new());
+            self.nodes.push(Node::NEW);
             #[expect(clippy::cast_possible_truncation, reason = "2^32 nodes need more memory than there is")]
             let id = (self.nodes.len() - 1) as NodeId;
             id
@@ -418,95 +457,6 @@ impl Rib {
     }
 }
 
-fn slot(key: Key, pos: u8, stride: u8) -> u8 {
-    #[expect(clippy::cast_possible_truncation, reason = "strides below the root have at most 8 bits")]
-    let slot = key.slice(pos, stride) as u8;
-    slot
-}
-
-/// Routes in prefix order.
-#[derive(Debug)]
-pub(crate) struct RibIter<'a> {
-    rib: &'a Rib,
-    short: alloc::collections::btree_map::Range<'a, Key, HopId>,
-    stack: Vec<Frame<'a>>,
-    /// The next root slot to enter.
-    root: usize,
-    from: Key,
-}
-
-/// A node being walked: what is left of its routes and children, and where it lies.
-#[derive(Debug)]
-struct Frame<'a> {
-    routes: &'a [Local],
-    children: &'a [(u8, NodeId)],
-    level: usize,
-    at: Key,
-}
-
-impl Iterator for RibIter<'_> {
-    type Item = (Key, HopId);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let Some(frame) = self.stack.last_mut() else {
-                if let Some(route) = self.next_root() {
-                    return Some(route);
-                }
-                if self.stack.is_empty() {
-                    return None;
-                }
-                continue;
-            };
-            let (at, level) = (frame.at, frame.level);
-            let stride = self.rib.shape.strides[level];
-            let below = |slot: u8, len: u8| Key {
-                bits: at.bits | (u128::from(slot) << (128 - u32::from(at.len) - u32::from(stride))),
-                len: at.len + len,
-            };
-            match (frame.routes.split_first(), frame.children.split_first()) {
-                (Some((route, rest)), child) if child.is_none_or(|(child, _)| route.start <= child.0) => {
-                    frame.routes = rest;
-                    let key = below(route.start, route.len);
-                    if key >= self.from {
-                        return Some((key, route.hop));
-                    }
-                }
-                (_, Some((child, rest))) => {
-                    frame.children = rest;
-                    let at = below(child.0, stride);
-                    // Nothing at or after `from` lies below a child that ends before it.
-                    if at >= self.from.shortened(at.len.min(self.from.len)) {
-                        self.enter(child.1, level + 1, at);
-                    }
-                }
-                (_, None) => {
-                    self.stack.pop();
-                }
-            }
-        }
-    }
-}
-
-impl RibIter<'_> {
-    /// The next route of the root array, unless nodes come first: then those are entered.
-    fn next_root(&mut self) -> Option<(Key, HopId)> {
-        let bits = self.rib.shape.root_bits;
-        let next_short = self.short.clone().next();
-        let limit = next_short.map_or(self.rib.roots.len(), |(key, _)| self.rib.root_slot(*key));
-        while self.root < limit {
-            let slot = self.root;
-            self.root += 1;
-            if let Some(id) = self.rib.root_node(slot) {
-                self.enter(id, 0, Key { bits: (slot as u128) << (128 - u32::from(bits)), len: bits });
-                return None;
-            }
-        }
-        self.short.next().map(|(key, hop)| (*key, *hop))
-    }
-
-    fn enter(&mut self, id: NodeId, level: usize, at: Key) {
-        let node = &self.rib.nodes[id as usize];
-        self.stack.push(Frame { routes: &node.routes, children: &node.children, level, at });
-    }
-}
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;

@@ -7,7 +7,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::Result;
-use crate::build::Blocks;
+use crate::build::{Blocks, Slots};
 use crate::clock::Clock;
 use crate::lookup::{Kernel, Lookup};
 use crate::mem::{Bytes, Region, Roots, Store};
@@ -43,11 +43,9 @@ pub(crate) trait Layout: Lookup {
     /// Whether a route tells addresses apart for which tables that are not whole have one root word.
     fn lies_beyond(key: Key) -> bool;
     /// Builds the block of a top-level node from its slots.
-    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
-    /// As [`Self::build_top`], of a node below which there is none: its slots have these next hops, of which some differ.
-    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built>;
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: Slots<'_>) -> Option<Built>;
     /// Builds the block of a node of another level.
-    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built>;
+    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: Slots<'_>) -> Option<Built>;
     /// Builds the root block all of whose slots have one next hop.
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.

@@ -11,7 +11,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::build::Blocks;
+use crate::build::{Blocks, Slots};
 use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Roots, Slab, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -48,7 +48,7 @@ impl Roots for V4 {
 }
 
 impl Layout for V4 {
-    const SHAPE: &'static Shape = &Shape { root_bits: 19, strides: &[5, 3, 5] };
+    const SHAPE: &'static Shape = &Shape::new(19, &[5, 3, 5]);
     const HAS_BYTES: bool = true;
     type Store = Slab;
     type Entry = Entry;
@@ -65,33 +65,20 @@ impl Layout for V4 {
         key.len > BEYOND_LEN && key.bits >= BEYOND
     }
 
-    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: Slots<'_>) -> Option<Built> {
         if blocks.keeps_bytes {
-            for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
-                *byte = match built {
-                    Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
-                    _ => u8::MAX,
-                };
-            }
-        }
-        build_packed_of(blocks, slots)
-    }
-
-    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built> {
-        if blocks.keeps_bytes {
-            for (byte, hop) in blocks.bytes.iter_mut().zip(hops) {
+            for (byte, hop) in blocks.bytes.iter_mut().zip(slots.hops) {
                 *byte = u8::try_from(*hop).unwrap_or(u8::MAX);
             }
+            for (slot, _) in slots.below {
+                blocks.bytes[usize::from(*slot)] = u8::MAX;
+            }
         }
-        match blocks.tables.width {
-            Width::Byte => build_runs::<u8>(blocks, hops),
-            Width::Short => build_runs::<u16>(blocks, hops),
-            Width::Word => build_runs::<u32>(blocks, hops),
-        }
+        build_packed_of(blocks, &slots)
     }
 
-    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built> {
-        if level == 1 { build_link(blocks, slots).map(Built::Link) } else { build_packed_of(blocks, slots) }
+    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: Slots<'_>) -> Option<Built> {
+        if level == 1 { build_link(blocks, &slots.all()).map(Built::Link) } else { build_packed_of(blocks, &slots) }
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
@@ -189,15 +176,18 @@ fn word_for(blocks: &Blocks<'_, V4>, built: Built) -> Option<PackedRef> {
     }
 }
 
-fn build_packed_of(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
-    match blocks.tables.width {
-        Width::Byte => build_packed::<u8>(blocks, slots),
-        Width::Short => build_packed::<u16>(blocks, slots),
-        Width::Word => build_packed::<u32>(blocks, slots),
+fn build_packed_of(blocks: &mut Blocks<'_, V4>, slots: &Slots<'_>) -> Option<Built> {
+    match (blocks.tables.width, slots.below) {
+        (Width::Byte, []) => build_runs::<u8>(blocks, slots),
+        (Width::Short, []) => build_runs::<u16>(blocks, slots),
+        (Width::Word, []) => build_runs::<u32>(blocks, slots),
+        (Width::Byte, _) => build_packed::<u8>(blocks, &slots.all()),
+        (Width::Short, _) => build_packed::<u16>(blocks, &slots.all()),
+        (Width::Word, _) => build_packed::<u32>(blocks, &slots.all()),
     }
 }
 
-fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
+fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built; PACKED_SLOTS]) -> Option<Built> {
     let mut leaves = [L::ESCAPE; PACKED_SLOTS];
     let mut links = [LinkRef::NONE; PACKED_SLOTS];
     let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
@@ -218,12 +208,10 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
 }
 
 /// As [`build_packed`], of slots that are all next hops.
-fn build_runs<L: Leaf>(blocks: &mut Blocks<'_, V4>, hops: &[HopId]) -> Option<Built> {
+fn build_runs<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &Slots<'_>) -> Option<Built> {
+    let hops = slots.hops.first_chunk::<PACKED_SLOTS>()?;
     let mut leaves = [L::ESCAPE; PACKED_SLOTS];
-    let mut bitmap = 1;
-    for (index, pair) in hops.windows(2).enumerate() {
-        bitmap |= u32::from(pair[0] != pair[1]) << (index + 1);
-    }
+    let bitmap = slots.starts | 1;
     let (mut starts, mut count) = (bitmap, 0);
     while starts != 0 {
         leaves[count] = blocks.leaf_to(Built::Hop(hops[starts.trailing_zeros() as usize]));
@@ -233,7 +221,7 @@ fn build_runs<L: Leaf>(blocks: &mut Blocks<'_, V4>, hops: &[HopId]) -> Option<Bu
     blocks.store.packed(&blocks.tables.region, bitmap, &leaves[..count], None).map(Built::Packed)
 }
 
-fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
+fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built; LinkRef::SLOTS]) -> Option<LinkRef> {
     let mut words = [PackedRef::default(); LinkRef::SLOTS];
     for (word, built) in words.iter_mut().zip(slots) {
         *word = word_for(blocks, *built)?;
@@ -316,15 +304,16 @@ mod tests {
                 hops: &mut hops,
                 keeps_bytes: true,
                 bytes: [0; PACKED_SLOTS],
+                below: &mut Vec::new(),
             };
             let runs = 1 + round as usize % 31;
             let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 6]));
-            let deep = build_packed_of(&mut blocks, &slots).unwrap();
+            let deep = Slots::with(&slots, |slots| build_packed_of(&mut blocks, &slots)).unwrap();
             let mut words = [slots[0]; LinkRef::SLOTS];
             words[round as usize % LinkRef::SLOTS] = deep;
             let link = Built::Link(build_link(&mut blocks, &words).unwrap());
             slots[round as usize % PACKED_SLOTS] = link;
-            let built = V4::build_top(&mut blocks, &slots).unwrap();
+            let built = Slots::with(&slots, |slots| V4::build_top(&mut blocks, slots)).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());
             if let Some(bytes) = &tables.bytes {
                 bytes.set(TOP, &blocks.bytes);

@@ -7,7 +7,7 @@
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-use crate::build::Blocks;
+use crate::build::{Blocks, Slots};
 use crate::mem::{EntryRef, Extent, Heap, Leaf, NodeRef, PageRef, Roots, View, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -42,7 +42,7 @@ impl Roots for V6 {
 }
 
 impl Layout for V6 {
-    const SHAPE: &'static Shape = &Shape { root_bits: 16, strides: &STRIDES };
+    const SHAPE: &'static Shape = &Shape::new(16, &STRIDES);
     const HAS_BYTES: bool = false;
     type Store = Heap;
     type Entry = NodeRef;
@@ -59,15 +59,15 @@ impl Layout for V6 {
         false
     }
 
-    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
-        build_page(blocks, slots.iter().copied())
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: Slots<'_>) -> Option<Built> {
+        let mut entries = [NodeRef::default(); 256];
+        for (entry, built) in entries.iter_mut().zip(slots.all::<256>()) {
+            *entry = Self::entry(blocks, built)?;
+        }
+        blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
     }
 
-    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built> {
-        build_page(blocks, hops.iter().map(|hop| Built::Hop(*hop)))
-    }
-
-    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
+    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: Slots<'_>) -> Option<Built> {
         let node = match blocks.tables.width {
             Width::Byte => build_node::<u8>(blocks, slots),
             Width::Short => build_node::<u16>(blocks, slots),
@@ -136,36 +136,28 @@ impl Layout for V6 {
     fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
 }
 
-fn build_page(blocks: &mut Blocks<'_, V6>, slots: impl Iterator<Item = Built>) -> Option<Built> {
-    let mut entries = [NodeRef::default(); 256];
-    for (entry, built) in entries.iter_mut().zip(slots) {
-        *entry = V6::entry(blocks, built)?;
-    }
-    blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
-}
-
 /// A node over 16 slots.
-fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<NodeRef> {
-    let mut entries = [NodeRef::default(); NodeRef::SLOTS];
-    let mut leaves = [L::ESCAPE; NodeRef::SLOTS];
-    let (mut children, mut child_count) = (0, 0);
-    let (mut starts, mut leaf_count) = (0, 0);
-    for (slot, built) in slots.iter().enumerate() {
-        if let Built::Node(node) = built {
-            entries[child_count] = *node;
-            children |= 1 << slot;
-            child_count += 1;
-            continue;
-        }
-        let leaf = blocks.leaf_to(*built);
-        if leaf_count == 0 || leaves[leaf_count - 1] != leaf {
-            leaves[leaf_count] = leaf;
-            starts |= u16::from(leaf_count > 0) << slot;
-            leaf_count += 1;
-        }
+fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, Slots { hops, starts, below }: Slots<'_>) -> Option<NodeRef> {
+    let hops = hops.first_chunk::<{ NodeRef::SLOTS }>()?;
+    let mut children = 0_u32;
+    for (slot, built) in below {
+        let Built::Node(_) = built else { return None };
+        children |= 1 << slot;
     }
-    let (entries, leaves) = (&entries[..child_count], &leaves[..leaf_count]);
-    blocks.store.node(&blocks.tables.region, (children, entries), (starts, leaves))
+    // The first leaf starts a run, whatever is before it.
+    let first = !children & children.wrapping_add(1) & 0xffff;
+    let starts = starts & !children | first;
+    let mut leaves = [L::ESCAPE; NodeRef::SLOTS];
+    let (mut left, mut count) = (starts, 0);
+    while left != 0 {
+        leaves[count] = blocks.leaf_to(Built::Hop(hops[left.trailing_zeros() as usize]));
+        count += 1;
+        left &= left - 1;
+    }
+    let entries = below.iter().map(|(_, built)| if let Built::Node(node) = built { *node } else { NodeRef::default() });
+    #[expect(clippy::cast_possible_truncation, reason = "a node has 16 slots")]
+    let (children, starts) = (children as u16, (starts & !first) as u16);
+    blocks.store.node(&blocks.tables.region, (children, entries), (starts, &leaves[..count]))
 }
 
 /// The answer for one address.
@@ -253,8 +245,8 @@ mod tests {
                 slots[(round as usize + 5 * level) % 16] = below;
             }
             let built = match level {
-                0 => V6::build_top(blocks, &slots),
-                _ => V6::build_inner(blocks, level, &slots[..16]),
+                0 => Slots::with(&slots, |slots| V6::build_top(blocks, slots)),
+                _ => Slots::with(slots.first_chunk::<16>().unwrap(), |slots| V6::build_inner(blocks, level, slots)),
             };
             made.extend(built);
             below = built;
@@ -279,6 +271,7 @@ mod tests {
                 hops: &mut hops,
                 keeps_bytes: false,
                 bytes: [0; PACKED_SLOTS],
+                below: &mut Vec::new(),
             };
             let mut made = Vec::new();
             let built = build(&mut blocks, &ids, round, &mut made);

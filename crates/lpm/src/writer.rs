@@ -13,7 +13,7 @@ use crate::hops::Hops;
 use crate::lookup::Kernel;
 use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Roots, Store};
 use crate::prefix::Key;
-use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
+use crate::rib::{Base, Built, Finger, HopId, NodeId, Path, Rib};
 use crate::tables::{BlockOf, Layout, Tables, Width};
 use crate::{Config, Error, Result};
 
@@ -65,6 +65,8 @@ type Prepared<F> = Box<Change<<F as Roots>::Block, <F as Layout>::Entry>>;
 /// A prepared change.
 struct Change<B, E> {
     journal: Vec<Undo>,
+    /// For building.
+    below: Vec<(u8, Built)>,
     bases: Vec<(usize, Base)>,
     roots: Vec<(usize, B)>,
     /// The bytes of root slots, in the order of `roots`.
@@ -81,6 +83,7 @@ impl<B, E> Change<B, E> {
     fn new() -> Self {
         Self {
             journal: Vec::new(),
+            below: Vec::new(),
             bases: Vec::new(),
             roots: Vec::new(),
             bytes: Vec::new(),
@@ -92,6 +95,7 @@ impl<B, E> Change<B, E> {
 
     fn clear(&mut self) {
         self.journal.clear();
+        self.below.clear();
         self.bases.clear();
         self.roots.clear();
         self.bytes.clear();
@@ -161,22 +165,17 @@ impl<F: Layout> Writer<F> {
             }
         }
         let hop = self.acquire(word)?;
-        let old = self.rib.insert(key, hop);
+        let mut finger = Finger::new();
+        let old = self.rib.insert_near(&mut finger, key, hop);
         if old == Some(hop) {
             self.release(hop);
             return Ok(Some(word));
         }
-        if let Err(error) = self.change(key, Some(hop), &mut Vec::new()) {
-            match old {
-                Some(old) => {
-                    self.rib.insert(key, old);
-                }
-                None => {
-                    self.rib.remove(key);
-                    let path = self.rib.path(key);
-                    let pruned = self.rib.prune(key, &path);
-                    self.rib.forget(pruned.into_iter().map(|(id, _)| id));
-                }
+        if let Err(error) = self.change(key, Some(hop), &finger.path) {
+            if let Some(old) = old {
+                self.rib.insert_near(&mut finger, key, old);
+            } else if let Some((_, path)) = self.rib.remove(key) {
+                path.pruned().iter().for_each(|id| self.rib.forget(*id));
             }
             self.release(hop);
             return Err(error);
@@ -213,14 +212,9 @@ impl<F: Layout> Writer<F> {
 
     /// Removes a route; `None` if there is none.
     pub(crate) fn remove(&mut self, key: Key) -> Result<Option<u32>> {
-        let Some((hop, empties)) = self.rib.remove(key) else { return Ok(None) };
-        let path = empties.then(|| self.rib.path(key));
-        let mut pruned = path.as_ref().map_or_else(Vec::new, |path| self.rib.prune(key, path));
-        if let Err(error) = self.change(key, None, &mut pruned) {
-            if let Some(path) = path {
-                self.rib.unprune(key, &path, pruned);
-            }
-            self.rib.insert(key, hop);
+        let Some((hop, path)) = self.rib.remove(key) else { return Ok(None) };
+        if let Err(error) = self.change(key, None, &path) {
+            self.rib.restore(key, hop, path);
             return Err(error);
         }
         let word = self.hops.get(hop).word;
@@ -229,22 +223,22 @@ impl<F: Layout> Writer<F> {
         Ok(Some(word))
     }
 
-    /// Shows readers the route for `key` that was just set to `hop` or removed. `pruned` are the nodes its
-    /// removal left empty; they stay there if there is an error.
-    fn change(&mut self, key: Key, hop: Option<HopId>, pruned: &mut Vec<(NodeId, Node)>) -> Result<()> {
-        let mut prepared = self.try_prepare(key, hop);
+    /// Shows readers the route for `key` that was just set to `hop` or removed, and forgets the nodes of its path that are pruned.
+    /// These stay if there is an error.
+    fn change(&mut self, key: Key, hop: Option<HopId>, path: &Path) -> Result<()> {
+        let mut prepared = self.try_prepare(key, hop, path);
         if prepared.is_none() && self.limbo.holds_blocks() {
             self.end_era();
             self.end_era();
-            prepared = self.try_prepare(key, hop);
+            prepared = self.try_prepare(key, hop, path);
         }
         if let Some(change) = prepared {
             self.commit(change);
-            for (id, node) in pruned.drain(..) {
-                if let Some(block) = F::block_of(&self.store, node.built) {
+            for id in path.pruned() {
+                if let Some(block) = F::block_of(&self.store, self.rib.nodes[*id as usize].built) {
                     self.discard(block);
                 }
-                self.rib.forget([id]);
+                self.rib.forget(*id);
             }
             return Ok(());
         }
@@ -280,7 +274,7 @@ impl<F: Layout> Writer<F> {
             }
             return Err(error);
         }
-        self.rib.forget(pruned.drain(..).map(|(id, _)| id));
+        path.pruned().iter().for_each(|id| self.rib.forget(*id));
         Ok(())
     }
 
@@ -291,10 +285,15 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Prepares a change; `None`, and nothing done, if the region is full.
-    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Prepared<F>> {
+    fn try_prepare(&mut self, key: Key, hop: Option<HopId>, path: &Path) -> Option<Prepared<F>> {
         let mut change = self.spare.take().unwrap_or_else(|| Box::new(Change::new()));
         self.store.keep_reserve(hop.is_some());
-        if self.prepare(key, hop, &mut change).is_some() {
+        let prepared = if self.rib.root_range(key).is_some() {
+            self.prepare_roots(key, hop, &mut change)
+        } else {
+            self.prepare_path(key, path, &mut change)
+        };
+        if prepared.is_some() {
             return Some(change);
         }
         build::undo::<F>(&mut self.rib, &mut self.store, &mut change.journal);
@@ -318,15 +317,7 @@ impl<F: Layout> Writer<F> {
         slots.map(|slot| (slot, base)).collect()
     }
 
-    /// Builds what a change needs. `None` if the region is full.
-    fn prepare(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
-        if self.rib.root_range(key).is_some() {
-            self.prepare_roots(key, hop, change)
-        } else {
-            self.prepare_path(key, change)
-        }
-    }
-
+    /// Builds what a change of a root-array route needs. `None` if the region is full.
     fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
         change.bases = self.new_bases(key, hop);
         let keeps_bytes = self.tables.bytes.is_some();
@@ -336,6 +327,7 @@ impl<F: Layout> Writer<F> {
             hops: &mut self.hops,
             keeps_bytes,
             bytes: [0; PACKED_SLOTS],
+            below: &mut change.below,
         };
         for (slot, base) in &change.bases {
             if self.rib.base(*slot).hop == base.hop {
@@ -356,7 +348,8 @@ impl<F: Layout> Writer<F> {
         Some(())
     }
 
-    fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
+    /// The same for longer ones.
+    fn prepare_path(&mut self, key: Key, path: &[NodeId], change: &mut Change<F::Block, F::Entry>) -> Option<()> {
         let root = self.rib.root_slot(key);
         let base = self.rib.base(root).hop;
         change.changed = self.rib.top_slots(key);
@@ -368,7 +361,6 @@ impl<F: Layout> Writer<F> {
             change.leaf = Some((root, built, hop));
             return Some(());
         }
-        let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks = Blocks {
             tables: &self.tables,
@@ -376,6 +368,7 @@ impl<F: Layout> Writer<F> {
             hops: &mut self.hops,
             keeps_bytes,
             bytes: [0; PACKED_SLOTS],
+            below: &mut change.below,
         };
         let mut push_root = |blocks: &mut Blocks<'_, F>, built| {
             change.roots.push((root, blocks.root_block(built)?));
@@ -385,10 +378,10 @@ impl<F: Layout> Writer<F> {
             Some(())
         };
         // The deepest node readers know is where to start; those below it are new.
-        let known = |step: &Step| self.rib.nodes[step.0 as usize].built != Built::Nothing;
+        let known = |id: &NodeId| self.rib.nodes[*id as usize].built != Built::Nothing;
         let Some(mut level) = path.iter().rposition(known) else {
             let built = match path.first() {
-                Some((id, _)) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (*id, 0), base, false)?,
+                Some(id) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (*id, 0), base, false)?,
                 None => {
                     blocks.bytes = [byte_of(base); PACKED_SLOTS];
                     Built::Hop(base)
@@ -397,15 +390,14 @@ impl<F: Layout> Writer<F> {
             return push_root(&mut blocks, built);
         };
         loop {
-            let (id, _) = path[level];
+            let id = path[level];
             let (before, inherited) = (self.rib.nodes[id as usize].built, self.rib.nodes[id as usize].inherited);
             let built = build_node(&mut self.rib, &mut blocks, &mut change.journal, (id, level), inherited, false)?;
             if built == before && matches!(built, Built::Hop(_)) {
                 return Some(());
             }
             let Some(above) = level.checked_sub(1) else { return push_root(&mut blocks, built) };
-            let (parent, slot) = path[above];
-            let parent = self.rib.nodes[parent as usize].built;
+            let (parent, slot) = (self.rib.nodes[path[above] as usize].built, self.rib.slot(key, above));
             if F::can_patch(&self.tables, parent, slot, built) {
                 change.patch = Some((parent, slot, F::entry(&blocks, built)?));
                 return Some(());
@@ -563,7 +555,7 @@ impl<F: Layout> Writer<F> {
 /// Routes and their next hops, bases painted; the later of two routes for one prefix stands. And whether one lies beyond the least root
 /// words.
 fn gather<F: Layout>(routes: impl IntoIterator<Item = (Key, u32)>) -> (Rib, Hops<F::Block>, bool) {
-    let mut rib = Rib::new(F::SHAPE);
+    let (mut rib, mut finger) = (Rib::new(F::SHAPE), Finger::new());
     let mut hops = Hops::new();
     // Next hops met lately, by the lowest bits of their words, which are never 0.
     let mut lately = [(0, 0); 256];
@@ -577,7 +569,7 @@ fn gather<F: Layout>(routes: impl IntoIterator<Item = (Key, u32)>) -> (Rib, Hops
             *last = (word, hops.acquire(word));
         }
         let hop = last.1;
-        if let Some(old) = rib.insert(key, hop)
+        if let Some(old) = rib.insert_near(&mut finger, key, hop)
             && let Some(gone) = hops.release(old)
         {
             lately[gone.word as usize % 256] = (0, 0);
@@ -687,8 +679,15 @@ fn generate<F: Layout>(
         }
         let mut journal = Vec::new();
         let mut bytes = tables.bytes.take();
-        let mut blocks =
-            Blocks { tables: &tables, store: &mut store, hops, keeps_bytes: bytes.is_some(), bytes: [0; PACKED_SLOTS] };
+        let mut below = Vec::new();
+        let mut blocks = Blocks {
+            tables: &tables,
+            store: &mut store,
+            hops,
+            keeps_bytes: bytes.is_some(),
+            bytes: [0; PACKED_SLOTS],
+            below: &mut below,
+        };
         if fill(rib, &mut blocks, &mut journal, bytes.as_mut()).is_some() {
             tables.bytes = bytes;
             return Ok((tables, store));

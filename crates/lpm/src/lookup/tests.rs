@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::tables::{Layout, Width};
 
-use crate::build::Blocks;
+use crate::build::{Blocks, Slots};
 use crate::hops::Hops;
 use crate::kernels::Choice;
 use crate::mem::PACKED_SLOTS;
@@ -64,12 +64,14 @@ fn p9_the_last_blocks_of_the_largest_ipv4_table_are_found_by_every_kernel() {
             hops: &mut hops,
             keeps_bytes: false,
             bytes: [0; PACKED_SLOTS],
+            below: &mut Vec::new(),
         };
         let mut built = Vec::new();
         let slots_of = |block: usize| -> [Built; PACKED_SLOTS] {
             core::array::from_fn(|slot| Built::Hop(ids[(7 * block + slot) % ids.len()]))
         };
-        while let Some(block) = V4::build_top(&mut blocks, &slots_of(built.len())) {
+        let mut top = |slots: &[Built; PACKED_SLOTS]| Slots::with(slots, |slots| V4::build_top(&mut blocks, slots));
+        while let Some(block) = top(&slots_of(built.len())) {
             built.push(block);
         }
         let block_bytes = PACKED_SLOTS * width.leaf_bytes();
@@ -109,6 +111,7 @@ fn p9_the_last_blocks_of_the_largest_ipv6_table_are_found_by_every_kernel() {
             hops: &mut hops,
             keeps_bytes: false,
             bytes: [0; PACKED_SLOTS],
+            below: &mut Vec::new(),
         };
         let (mut addrs, mut expected, mut tops) = (Vec::new(), Vec::new(), Vec::new());
         // Pages whose nodes have nodes below them, until nothing fits.
@@ -116,11 +119,11 @@ fn p9_the_last_blocks_of_the_largest_ipv6_table_are_found_by_every_kernel() {
             let leaves = |from: usize| -> [Built; 16] {
                 core::array::from_fn(|slot| Built::Hop(ids[(from + slot) % ids.len()]))
             };
-            let below = V6::build_inner(blocks, 2, &leaves(top as usize + 30))?;
+            let below = Slots::with(&leaves(top as usize + 30), |slots| V6::build_inner(blocks, 2, slots))?;
             let mut slots = leaves(top as usize);
             slots[15] = below;
-            let node = V6::build_inner(blocks, 1, &slots)?;
-            let built = V6::build_top(blocks, &[node; 256])?;
+            let node = Slots::with(&slots, |slots| V6::build_inner(blocks, 1, slots))?;
+            let built = Slots::with(&[node; 256], |slots| V6::build_top(blocks, slots))?;
             let want = |built: Built| match built {
                 Built::Hop(id) => NextHop::from_raw(id),
                 _ => None,

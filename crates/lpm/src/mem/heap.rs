@@ -63,14 +63,14 @@ impl Heap {
     pub(crate) fn node<R: Roots<Block = PageRef>, L: Leaf>(
         &mut self,
         region: &Region<R>,
-        (children, entries): (u16, &[NodeRef]),
+        (children, entries): (u16, impl ExactSizeIterator<Item = NodeRef>),
         (starts, leaves): (u16, &[L]),
     ) -> Option<NodeRef> {
         assert_eq!(children.count_ones() as usize, entries.len(), "one entry per child");
         let runs = starts.count_ones() as usize + usize::from(children != u16::MAX);
         assert!(children & starts == 0 && starts & 1 == 0 && runs == leaves.len(), "one leaf per run");
         assert_eq!(self.leaf_bytes, size_of::<L>(), "leaves of a region have one width");
-        if entries.is_empty()
+        if children == 0
             && let Some(node) = NodeRef::in_place(starts, leaves)
         {
             return Some(node);
