@@ -151,8 +151,12 @@ impl Lists {
 
     /// Makes room for twice as many items.
     fn grow(&mut self, list: &mut List) {
-        let (end, room) = (list.start as usize + list.len(), (2 * list.room).max(1));
-        if end == self.items.len() && !list.is_empty() && self.free_of(room).is_empty() {
+        if list.is_empty() {
+            (list.start, list.room) = (self.take(1), 1);
+            return;
+        }
+        let (end, room) = (list.start as usize + list.len(), 2 * list.room);
+        if end == self.items.len() && self.free_of(room).is_empty() {
             // As of the node that routes in prefix order go to.
             self.items.resize(end + list.len(), Item::NONE);
             list.room = room;
