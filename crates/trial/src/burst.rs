@@ -6,13 +6,13 @@ use crate::trial::{real, whole};
 use crate::{BurstPlan, Error, Outcome, Profile, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
-/// The share of a burst's frames that may leave while it is late: by so many is the result too long at most.
+/// The share of a burst's frames by which it may be too long, as it was late and the device made room meanwhile.
 const LATE_SHARE: f64 = 0.01;
 
 /// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
 /// 12.3.3, which RFC 9004, 6.2 demands).
 ///
-/// A burst that is late is void if the device forwards more than 1 % of its frames in that time.
+/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long.
 ///
 /// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
 ///
@@ -167,7 +167,8 @@ impl Plan for BackToBack {
     }
 
     fn late_seconds(&self, traffic: &Traffic) -> f64 {
-        real(traffic.frames()) * LATE_SHARE / self.throughput
+        let kept = (1.0 - self.throughput / self.rate).max(0.0);
+        real(traffic.frames()) * LATE_SHARE * kept / self.throughput
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
