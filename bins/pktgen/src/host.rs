@@ -207,7 +207,7 @@ pub(crate) fn join(port: &mut AnyPort, station: &Station) {
         return;
     }
     if let Err(error) = port.set_groups(&groups) {
-        tracing::warn!("IPv6 neighbours may not find this port: {error}");
+        tracing::warn!("{}: IPv6 neighbours may not find this port: {error}", port.name());
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
         if let Some(Some(groups)) = groups.get_mut(port) {
-            groups.follow(opened);
+            groups.follow(opened)?;
         }
         if twins.has_ended() {
             return Err(ended("moves frames between ports and twins"));
@@ -175,7 +175,8 @@ fn unheard(port: &AnyPort, hears_all_groups: bool) -> Option<String> {
     is_function(port).then(|| {
         format!(
             "{}: its physical function passes on {groups}no frames to a MAC address other than its own, such as one set by hand or that \
-             of a macvlan; trust it there (`ip link set PF vf N trust on`) and start again",
+             of a macvlan; have it trust this one (`ip link set PF vf N trust on`) and, for such addresses, hear all itself (`ip link set \
+             PF promisc on`; an 82599 does not pass them on in any case), and start again",
             port.name()
         )
     })
