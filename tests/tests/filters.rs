@@ -1,7 +1,7 @@
 //! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root); and which groups it
 //! wants the frames of.
 
-use tests::{Namespace, namespaces_possible};
+use tests::{Namespace, eventually, namespaces_possible};
 
 #[test]
 fn rules_of_nftables_are_found_and_tables_without_rules_are_not() {
@@ -104,7 +104,8 @@ fn groups_are_those_of_an_interface_and_of_what_is_on_it() {
         }
         namespace.output(&["ip", "address", "add", &format!("2001:db8{address}/64"), "dev", name, "nodad"]);
         let [.., a, b, c] = format!("2001:db8{address}").parse::<std::net::Ipv6Addr>().unwrap().octets();
-        assert!(has([0x33, 0x33, 0xFF, a, b, c]), "{name}: the group of its address");
+        // Linux joins it a moment later.
+        eventually(&format!("{name}: the group of its address"), || has([0x33, 0x33, 0xFF, a, b, c]));
         namespace.output(&["ip", "link", "del", name]);
         assert!(!has([0x33, 0x33, 0xFF, a, b, c]), "{name} is gone");
     }

@@ -308,7 +308,6 @@ fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
     }
 }
 
-/// XOFF holds up what is sent for as long as it says, or until XON comes; with PAUSE off neither does anything.
 #[test]
 fn frames_of_groups_come_in_by_the_table() {
     let off = PortConfig { promiscuous: false, all_multicast: false, rx_ring: 64, ..PortConfig::default() };
@@ -340,6 +339,7 @@ fn frames_of_groups_come_in_by_the_table() {
     assert_eq!(bench.close(), 0);
 }
 
+/// XOFF holds up what is sent for as long as it says, or until XON comes; with PAUSE off neither does anything.
 #[test]
 fn pause_frames_hold_up_what_is_sent() {
     let pause = |quanta: u16| {
