@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Tx(Box<TxArgs>),
     /// Receive frames; find those that were lost, came late or came twice. The frames that end what a sender has sent say how many there were
     Rx(RxArgs),
-    /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction
+    /// Send and receive on pairs of ports, or on one with a loop, and report rates, loss, reordering and latency of each direction
     Run(Box<SteeredArgs>),
     /// Measure the instrument against itself, over a cable or a loop, and write what that is for later reports
     Calibrate(Box<CalibrateArgs>),

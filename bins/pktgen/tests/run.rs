@@ -539,9 +539,8 @@ fn a_definition_that_is_no_text_is_refused_by_its_line() {
 fn bad_input_is_one_line() {
     for (arguments, code, words) in [
         (&[][..], 2, "PORT"),
-        (&["soft:a", "soft:b", "soft:c"], 2, "soft:c: has no partner"),
         (&["soft:a", "soft:a"], 2, "named twice"),
-        (&["soft:a", "soft:b", "soft:c"], 2, "no partner"),
+        (&["soft:a", "soft:b", "soft:c"], 2, "soft:c: has no partner"),
         (&["soft:a", "soft:b", "--rate", "0"], 2, "a rate of nothing"),
         (&["soft:a", "soft:b", "--rate", "x"], 2, "no rate"),
         (&["soft:a", "soft:b", "--rate", "1k,2k,3k"], 2, "3 rates for 2 ports that send; give one for all"),

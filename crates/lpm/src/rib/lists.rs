@@ -173,8 +173,8 @@ impl Lists {
         (list.start, list.room) = (start, room);
     }
 
-    /// Whether so much room is free that moving all lists, which takes as long as going through `nodes`, is due. Nothing but
-    /// removals brings that about, as many as there are nodes and items, by order: a list that grows leaves less than it takes.
+    /// Whether so much room is free that moving all lists, which takes as long as going through `nodes` (30 ms for a million of them), is due.
+    /// Nothing but removals brings that about, as many as there are nodes and items, by order: a list that grows leaves less than it takes.
     #[inline]
     pub(super) fn are_sparse(&self, nodes: usize) -> bool {
         self.spare > nodes + self.taken()
