@@ -59,6 +59,8 @@ pub(crate) const ALL: &[Scenario] = &[
         "Linux's ixgbevf on functions of an 82599 and an X550, and a physical function that resets",
         vf::linux,
     ),
+    of("linux-vf-old", "the same with Debian 12's kernel", vf::linux).on(Kernel::Old),
+    of("linux-vf-new", "the same with the newest kernel of Debian's backports", vf::linux).on(Kernel::New),
     of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar, and an older one", dpdk::forward),
     of("dpdk-x550", "DPDK's net_ixgbe, and an older one, on an X550 and an X540", dpdk::copper),
     of(
