@@ -100,8 +100,8 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// The physical function has begun a reset and has not ended it, as if its driver had gone. Exchanges fail until it has, and this one was
-    /// reset.
+    /// The physical function has begun a reset and has not ended it, as if its driver had gone. Later exchanges fail too, until it has and
+    /// this function is reset.
     #[error(
         "{device}: the physical function resets, and has not come back after {waited:?}; \
          look whether its driver runs on the host, and open this one again"
