@@ -185,6 +185,7 @@ impl Follower {
                 if let Some(step) = step {
                     step.torn |= message.flags & flags::DUMP_INTR != 0;
                     match message.body {
+                        Body::Error(code) if is_waiting(code) => {}
                         Body::Done(code) | Body::Error(code) if code == 0 || is_absent(code) => ended = Some(*step),
                         Body::Done(code) | Body::Error(code) => refused = Some((*step, code)),
                         _ => {}
@@ -290,6 +291,12 @@ fn may_remove_routes(body: &Body<'_>) -> bool {
         Body::DelNextHop(_) | Body::NewLink(_) | Body::DelLink(_) | Body::DelAddress(_) => true,
         _ => false,
     }
+}
+
+/// Whether a dump has begun, but found the receive buffer full of changes: it goes on as these are read (`netlink_dump`). Where there is no
+/// room for that answer either, nothing says so.
+fn is_waiting(code: i32) -> bool {
+    Errno::NOBUFS.raw_os_error() == code.saturating_neg()
 }
 
 /// Whether a kernel says so that has no such table: without IPv6, or before Linux 5.3.

@@ -90,6 +90,37 @@ fn dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end() {
     assert_eq!(held(&follower), held(&fresh));
 }
 
+/// Tables are asked for while the receive buffer is full of changes: Linux says that there is no room, and goes on once there is.
+#[test]
+fn a_dump_that_finds_the_buffer_full_goes_on_as_it_is_read() {
+    if !skip::has_namespace("a_dump_that_finds_the_buffer_full_goes_on_as_it_is_read", &["ip", "link"]) {
+        return;
+    }
+    // Some number fills it to the last byte, and nothing is lost; more of them are lost in part.
+    let mut follower = Follower::with_buffer(Ports::All, EVEN).unwrap();
+    while follower.read(1000, &mut |_| {}).unwrap() != Progress::Loaded {}
+    for changes in 1..40 {
+        read(&mut follower, &mut |_| {});
+        let kept = if changes % 2 == 1 {
+            batch(&routes("add", "fd20", changes));
+            changes
+        } else {
+            batch(&routes("del", "fd20", changes - 1));
+            0
+        };
+        follower.resync().unwrap();
+        read(&mut follower, &mut |_| {});
+        while follower.is_in_doubt() {
+            follower.resync().unwrap();
+            read(&mut follower, &mut |_| {});
+        }
+        assert_eq!(held(&follower).len(), kept as usize, "{changes} changes: {:?}", follower.counts());
+    }
+    assert!(follower.counts().overflows > 0, "{:?}", follower.counts());
+}
+
+/// Bytes of a receive buffer of which Linux makes twice as many: a multiple of what a message of any usual size takes.
+const EVEN: usize = 7680;
 const V4: u32 = 3000;
 const STABLE: u32 = 5000;
 /// Enough that a receive buffer of 208 KiB has no room for their deletions.
