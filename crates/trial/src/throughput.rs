@@ -14,8 +14,13 @@ use std::ops::RangeInclusive;
 /// Trials after which a search ends without its result: so many, or as many as so many loads may need if that is more.
 const MOST_TRIALS: u64 = 10_000;
 const MOST_LOADS: f64 = 50.0;
-/// Steps between the load of which trials disagree and the estimate of all trials at which it is left all the same.
-const FAR: f64 = 1.5;
+/// Steps between the load of which trials disagree and the estimate of all trials up to which it is not left.
+const NEAR: f64 = 1.5;
+/// Steps beyond which it is not left either while its trials are even: frames lost now and then, whatever the load, look like a capacity far
+/// below it.
+const FAR: f64 = 2.0;
+/// Trials of high loss more or less than the allowed share that are even.
+const EVEN: f64 = 1.0;
 /// Loads that may be tried by estimate alone, before every second one halves what is open.
 const TRUSTED: usize = 6;
 /// The same, of loads that are decided, where frames seem to be lost by chance: more of them are near the result.
@@ -238,7 +243,7 @@ impl Throughput {
             .copied()
             .collect();
         if let Some(index) = contested(&open, goal)
-            && self.is_near(number, &evidence, index, steps)
+            && self.stays(number, &evidence, index, steps)
         {
             return Some((index, goal.final_seconds));
         }
@@ -358,10 +363,15 @@ impl Throughput {
         self.loads.values().filter(|record| !misled || known(&record.tallies[number])).count()
     }
 
-    /// Whether a load is where the goal seems to be met.
-    fn is_near(&self, number: usize, evidence: &[Measured], index: u64, steps: u64) -> bool {
+    /// Whether a load of which trials disagree is measured until it is decided: where the goal seems to be met, or while they are even and
+    /// the goal seems to be met far away.
+    fn stays(&self, number: usize, evidence: &[Measured], index: u64, steps: u64) -> bool {
         let Some(rate) = self.estimate(number, evidence, index) else { return true };
-        (self.grid.place(rate) - real(index)).abs() <= FAR * real(steps)
+        let away = (self.grid.place(rate) - real(index)).abs();
+        let goal = &self.goals[number];
+        let (seconds, high) = self.loads.get(&index).map_or((0.0, 0.0), |record| record.tallies[number].seconds());
+        let is_even = (high - seconds * goal.exceed_ratio).abs() <= EVEN * goal.final_seconds;
+        away <= NEAR * real(steps) || is_even && away > FAR * real(steps)
     }
 
     /// The rate at which a goal is likely to be met, by evidence near a load above all.
