@@ -324,6 +324,11 @@ impl Bench<'_> {
             let verdict = test.tell(&outcome).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
             self.has_counted |= verdict == Verdict::Counted;
             self.progress.told(&outcome, verdict);
+            // What was measured is kept by now, whatever comes.
+            self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
+            if self.stop.is_signalled() {
+                return Err(Broken::Interrupted);
+            }
         }
         self.progress.end();
         if let Some(at) = at {
@@ -332,7 +337,7 @@ impl Bench<'_> {
         Ok(test)
     }
 
-    /// Does a trial.
+    /// Does a trial, but for the wait for the device to settle.
     fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
         let args = run_args(self.args, size, setup, next);
         let frames = runs::prepare(&args)?;
@@ -350,8 +355,7 @@ impl Bench<'_> {
             // What its last frames come late, a cable has made room.
             outcome.late = outcome.late.map(|late| late + paused.as_secs_f64());
         }
-        self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
-        if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }
+        Ok(outcome)
     }
 }
 

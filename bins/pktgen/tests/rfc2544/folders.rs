@@ -5,9 +5,9 @@ use crate::known::{folder_of, profile, simulated};
 use crate::runs::{DEVICE, SHORT, beside, pktgen, report_of, rfc2544, unlocked};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use trial::simulate::Truth;
-use trial::{Method as _, Setup};
+use trial::{Method as _, Profile, Setup};
 
 #[test]
 fn a_folder_is_of_one_run_at_a_time() {
@@ -175,6 +175,77 @@ fn whatever_ends_a_run_what_was_measured_is_kept() {
         assert!(output.status.code() == Some(1) && said.lines().count() == 1 && said.contains(words), "{said}");
         assert!(!out.exists(), "{said}");
     }
+}
+
+/// With the times of RFC 2544 a trial waits 4 s before its traffic and 5 s after it, by which time its line is kept.
+#[test]
+fn a_trial_is_kept_before_the_device_settles() {
+    let _beside = beside();
+    let mut profile = Profile::rfc2544();
+    profile.name = "rfc2544: soft:a and soft:b, one way, IPv4, 1 flow, catching up 50ms".to_owned();
+    for goal in &mut profile.throughput.goals {
+        (goal.final_seconds, goal.initial_seconds, goal.duration_sum) = (0.1, 0.1, 0.1);
+    }
+    (profile.latency.seconds, profile.frmol.seconds, profile.loss.seconds) = (1, 1, 0.1);
+    (profile.recovery.overload_seconds, profile.recovery.recovery_seconds) = (0.1, 0.1);
+    (profile.latency.repetitions, profile.frmol.repetitions) = (1, 1);
+    (profile.bursts.repetitions, profile.recovery.repetitions) = (1, 1);
+    let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::FrameLoss { highest: 500.0 }];
+    let known = simulated(&profile, Truth::default(), setups);
+    // Its last trial is still to be done.
+    let known = format!("{}\n", known.trim_end().rsplit_once('\n').unwrap().0);
+    let options = ["--profile", "rfc2544", "--one-way", "--sizes", "64", "--tests", "loss", "--max", "500", "--quiet"];
+    let times = ["--trial-time", "100ms", "--repetitions", "1", "--catch-up", "50ms"];
+    let run = |signal: Option<Signal>| {
+        let folder = folder_of(&known);
+        let (path, file) = (folder.path().to_str().unwrap(), folder.path().join("trials.jsonl"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command.args(["rfc2544", "--ports", "soft:a?wire=peer:b,soft:b", "--resume", path]).args(options).args(times);
+        let (begun, wall) = (Instant::now(), SystemTime::now());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let trials = || std::fs::read_to_string(&file).unwrap().matches("{\"trial\":{\"trial\"").count();
+        let before = trials();
+        while trials() == before {
+            assert!(begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "no trial");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(4_100), "a trial after {:?}", begun.elapsed());
+        if let Some(signal) = signal {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let ended = SystemTime::now();
+        let said = String::from_utf8(output.stderr).unwrap();
+        match signal {
+            // A void trial comes again.
+            None => {
+                assert!(output.status.success(), "{said}");
+                let written = file.metadata().unwrap().modified().unwrap();
+                let settled = ended.duration_since(written).unwrap();
+                assert!(settled >= Duration::from_secs(5) && written > wall, "it settled for {settled:?}");
+            }
+            Some(Signal::INT) => {
+                assert_eq!(output.status.code(), Some(1), "{said}");
+                assert!(said.contains("what was measured is in it: go on with --resume"), "{said}");
+            }
+            Some(_) => {}
+        }
+        let page = pktgen(&["report", path]);
+        assert!(page.status.success() && trials() > before);
+        let report = report_of(path);
+        let (done, [.., last]) = (trials(), report.parts()) else { panic!("{report}") };
+        let text = std::fs::read_to_string(&file).unwrap();
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let phases =
+            ["routing_wait", "learning_wait", "drain", "settle"].map(|name| &line["trial"]["trial"]["phases"][name]);
+        assert_eq!(phases.map(|phase| phase.as_f64().unwrap()), [2.0, 2.0, 2.0, 5.0]);
+        assert!(last.test.spent().0 + 1 == done as u64, "each trial is in the report: {report}");
+        assert!(signal.is_none() || done == before + 1, "{done} trials, {before} of them before");
+    };
+    std::thread::scope(|scope| {
+        let runs = [None, Some(Signal::INT), Some(Signal::KILL)].map(|signal| scope.spawn(move || run(signal)));
+        runs.into_iter().for_each(|run| run.join().unwrap());
+    });
 }
 
 /// A file system of 8 KiB, which only this run sees. Needs root.
