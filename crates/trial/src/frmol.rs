@@ -88,7 +88,8 @@ impl Plan for Frmol {
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
-        let seconds = traffic.seconds().max(outcome.seconds.unwrap_or(0.0));
+        // From the first frame to the last there is a gap less than there are frames: no more than the rate was offered.
+        let seconds = traffic.seconds().max(outcome.seconds.unwrap_or(0.0)).max(real(outcome.sent) / self.rate);
         self.offered.push(real(outcome.sent) / seconds);
         self.forwarded.push(real(outcome.received) / seconds);
         self.own = self.own.saturating_add(outcome.own);

@@ -164,6 +164,26 @@ fn each_missing_figure_has_its_reason() {
     }
 }
 
+/// Where the rate is no whole number a frame more is sent in the time of a trial than passes in it: the last begins in it, and ends after it.
+#[test]
+fn the_highest_load_is_no_more_than_the_line() {
+    let (line, profile) = (8_445.9, Profile::default());
+    let mut test = trial::Frmol::new(line, &profile).unwrap();
+    while test.next().is_some() {
+        let mut outcome = trial::Outcome::new(8_446, 8_446);
+        outcome.seconds = Some(8_445.0 / line);
+        test.tell(&outcome).unwrap();
+    }
+    let result = test.result().unwrap();
+    assert!((result.offered / line - 1.0).abs() < 1e-9 && result.forwarded <= result.offered, "{result:?}");
+    // One that took longer is a lower load.
+    let mut test = trial::Frmol::new(line, &profile).unwrap();
+    let mut outcome = trial::Outcome::new(8_000, 8_000);
+    outcome.seconds = Some(2.0);
+    test.tell(&outcome).unwrap();
+    assert!((test.result().unwrap().offered - 4_000.0).abs() < 1.0);
+}
+
 /// The rows of a test with a device.
 fn rows(truth: Truth, setup: &Setup, profile: &Profile) -> Vec<trial::Row> {
     let mut text = format!("{}\n", Line::run(profile.clone()));
