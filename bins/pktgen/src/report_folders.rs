@@ -120,18 +120,24 @@ fn percent(bases: &BTreeMap<u32, f64>, row: &Row) -> Option<f64> {
 
 /// What percentages are of.
 fn base(report: &Report) -> &'static str {
-    let mut loads = report.parts().iter().filter_map(|part| match part.setup {
-        Setup::Frmol { rate } => Some(rate < UNLIMITED),
+    let loads = report.parts().iter().filter_map(|part| match part.setup {
+        Setup::Frmol { rate, max } => Some((rate < UNLIMITED, max.is_some())),
         _ => None,
     });
-    match (loads.clone().any(|line| line), loads.any(|line| !line)) {
-        (true, false) => "of the rate of the line",
-        (false, _) => "of what the ports sent at most, as measured: they have no line",
-        (true, true) => "of the rate of the line, or of what the ports sent at most, as measured, where they have none",
+    let loads: Vec<_> = loads.collect();
+    let is_any = |one: fn(&(bool, bool)) -> bool| loads.iter().any(one);
+    match (is_any(|(line, _)| *line), is_any(|(line, _)| !line), is_any(|(_, max)| *max)) {
+        (true, false, _) => "of the rate of the line",
+        (false, _, false) => "of what the ports sent at most, as measured: they have no line",
+        (false, _, true) => "of the highest rate that was allowed: the ports have no line",
+        (true, true, false) => {
+            "of the rate of the line, or of what the ports sent at most, as measured, where they have none"
+        }
+        (true, true, true) => "of the rate of the line, or of the highest rate that was allowed where they have none",
     }
 }
 
-/// The highest rate of a size, in frames a second: that of the line, or what the ports sent at most.
+/// The highest rate of a size, in frames a second: that of the line, or without one that which was allowed, or what the ports sent at most.
 fn highest(report: &Report, size: u32) -> Option<f64> {
     report.parts().iter().filter(|part| part.size == size).find_map(base_of)
 }
@@ -144,7 +150,8 @@ fn bases(report: &Report) -> BTreeMap<u32, f64> {
 
 fn base_of(part: &Part) -> Option<f64> {
     match (&part.setup, &part.test) {
-        (Setup::Frmol { rate }, _) if *rate < UNLIMITED => Some(*rate),
+        (Setup::Frmol { rate, .. }, _) if *rate < UNLIMITED => Some(*rate),
+        (Setup::Frmol { max: Some(max), .. }, _) => Some(*max),
         (_, AnyTest::Frmol(test)) => test.result().map(|result| result.offered),
         _ => None,
     }

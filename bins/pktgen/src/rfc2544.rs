@@ -175,7 +175,7 @@ impl Bench<'_> {
     /// Frames a second that the line carries: by its speed as given, or else as both links have it.
     fn line(&mut self, size: &Size) -> Result<Option<f64>, Broken> {
         let known = self.known.iter().filter(|part| part.size == size.bytes).find_map(|part| match part.setup {
-            Setup::Frmol { rate } => Some(rate),
+            Setup::Frmol { rate, .. } => Some(rate),
             _ => None,
         });
         if let Some(rate) = known {
@@ -199,7 +199,8 @@ impl Bench<'_> {
     /// All tests with frames of a size.
     fn size(&mut self, size: &Size) -> Result<(), Broken> {
         let line = self.line(size)?;
-        let offered = match self.test(size, &Setup::Frmol { rate: line.unwrap_or(UNLIMITED) })? {
+        let highest = Setup::Frmol { rate: line.unwrap_or(UNLIMITED), max: self.args.max };
+        let offered = match self.test(size, &highest)? {
             AnyTest::Frmol(test) => test.result().map(|result| result.offered),
             _ => None,
         };
@@ -363,7 +364,7 @@ impl Bench<'_> {
 pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Trial) -> RunArgs {
     let mut args = args.trial(size);
     let rate = next.traffic.rate();
-    let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
+    let is_unlimited = matches!(setup, Setup::Frmol { .. }) && rate >= UNLIMITED;
     args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate))).into_iter().collect();
     args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
     args.around.learning_frames = next.phases.learning_frames;

@@ -32,7 +32,7 @@ fn run(capacity: f64, seed: u64, sizes: &[u32]) -> String {
         };
         let mut device = Device::new(truth, seed + u64::from(size));
         let mut test = |setup| device.test((&profile, size), setup, &mut lines).unwrap();
-        test(Setup::Frmol { rate: most });
+        test(Setup::Frmol { rate: most, max: None });
         let goals = profile.throughput.goals.clone();
         let found = test(Setup::Throughput { goals, low: 9_001.0, high: most });
         let AnyTest::Throughput(found) = found else { unreachable!() };

@@ -63,8 +63,11 @@ pub enum Setup {
     },
     /// [`Frmol`].
     Frmol {
-        /// A rate that the generator does not exceed.
+        /// A rate that the generator does not exceed: that of the line.
         rate: f64,
+        /// The highest rate that may be sent, if that is less.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<f64>,
     },
 }
 
@@ -106,7 +109,7 @@ impl Setup {
             Self::FrameLoss { highest } => AnyTest::FrameLoss(FrameLoss::new(*highest, profile)?),
             Self::BackToBack { rate, throughput } => AnyTest::BackToBack(BackToBack::new(*rate, *throughput, profile)?),
             Self::Recovery { throughput, highest } => AnyTest::Recovery(Recovery::new(*throughput, *highest, profile)?),
-            Self::Frmol { rate } => AnyTest::Frmol(Frmol::new(*rate, profile)?),
+            Self::Frmol { rate, max } => AnyTest::Frmol(Frmol::new(max.map_or(*rate, |max| rate.min(max)), profile)?),
         })
     }
 }

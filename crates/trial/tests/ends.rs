@@ -108,7 +108,7 @@ fn three_void_trials_of_any_test_are_a_limit_of_the_generator() {
         Setup::FrameLoss { highest: 2e6 },
         Setup::BackToBack { rate: 2e6, throughput: 1e6 },
         Setup::Recovery { throughput: 1e6, highest: 2e6 },
-        Setup::Frmol { rate: 2e6 },
+        Setup::Frmol { rate: 2e6, max: None },
     ];
     let all = [Reason::Rate, Reason::Link, Reason::Clock, Reason::Counts, Reason::Bursts];
     for (setup, reason) in setups.iter().flat_map(|setup| all.map(|reason| (setup, reason))) {

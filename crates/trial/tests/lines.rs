@@ -9,7 +9,7 @@ const HIGH: f64 = 14_880_952.0;
 
 fn setups() -> Vec<Setup> {
     vec![
-        Setup::Frmol { rate: HIGH },
+        Setup::Frmol { rate: HIGH, max: None },
         Setup::Throughput { goals: vec![Goal::NDR, Goal::PDR], low: 9_001.0, high: HIGH },
         Setup::BinarySearch { goal: Goal::RFC2544, low: 9_001.0, high: HIGH },
         Setup::Latency { rates: vec![1e5, 9e5] },
@@ -184,6 +184,22 @@ fn the_highest_load_is_no_more_than_the_line() {
     assert!((test.result().unwrap().offered - 4_000.0).abs() < 1.0);
 }
 
+/// A highest rate that is allowed bounds the highest load; lines of before have none.
+#[test]
+fn the_highest_load_is_no_more_than_is_allowed() {
+    let profile = Profile::default();
+    let rate = |setup: &Setup| setup.start(&profile).unwrap().next().unwrap().traffic.rate();
+    let bounded = Setup::Frmol { rate: 1e6, max: Some(1e3) };
+    assert_eq!([rate(&bounded), rate(&Setup::Frmol { rate: 1e6, max: Some(1e7) })], [1e3, 1e6]);
+    let line = Line::test(64, bounded);
+    assert_eq!(line.to_string().parse(), Ok(line));
+    let before = r#"{"test":{"size":64,"setup":{"frmol":{"rate":1000000.0}}}}"#;
+    assert_eq!(before.parse(), Ok(Line::test(64, Setup::Frmol { rate: 1e6, max: None })));
+    assert_eq!(Line::test(64, Setup::Frmol { rate: 1e6, max: None }).to_string(), before);
+    let note = rows(Truth::default(), &Setup::Frmol { rate: 1e6, max: Some(1e3) }, &profile)[0].note.clone();
+    assert_eq!(note, "1,000 pps were offered, as 1,000 pps are allowed at most");
+}
+
 /// The rows of a test with a device.
 fn rows(truth: Truth, setup: &Setup, profile: &Profile) -> Vec<trial::Row> {
     let mut text = format!("{}\n", Line::run(profile.clone()));
@@ -202,7 +218,7 @@ fn rows_say_what_the_machine_may_have_done() {
         "{latency}"
     );
     assert!(latency.contains(&format!("{} trials, ", profile.latency.repetitions)), "{latency}");
-    let highest = note(Setup::Frmol { rate: 2e6 });
+    let highest = note(Setup::Frmol { rate: 2e6, max: None });
     assert!(highest.contains("more or less: the machine stopped generator or device for up to 4 ms"), "{highest}");
     let loss = &rows(away, &Setup::FrameLoss { highest: 2e6 }, &profile)[0];
     let words =
@@ -213,7 +229,7 @@ fn rows_say_what_the_machine_may_have_done() {
     // Of a machine that does nothing of the kind they say nothing, and neither do older lines.
     let quiet = |setup| rows(Truth::default(), &setup, &profile)[0].note.clone();
     assert_eq!(quiet(Setup::FrameLoss { highest: 2e6 }), "by chance 49.93 % to 50.07 % (95 %)");
-    assert_eq!(quiet(Setup::Frmol { rate: 2e6 }), "2,000,000 pps were offered");
+    assert_eq!(quiet(Setup::Frmol { rate: 2e6, max: None }), "2,000,000 pps were offered");
     // Without a loss there is one by chance all the same, which is smaller the more frames there were.
     let lossless = rows(Truth::default(), &Setup::FrameLoss { highest: 2e4 }, &profile);
     let said: Vec<_> = lossless.iter().map(|row| (&*row.figure, &*row.note)).collect();
@@ -222,7 +238,7 @@ fn rows_say_what_the_machine_may_have_done() {
 
 #[test]
 fn highest_loads_that_differ_and_own_losses_are_named() {
-    let (profile, setup) = (Profile::default(), Setup::Frmol { rate: 1e6 });
+    let (profile, setup) = (Profile::default(), Setup::Frmol { rate: 1e6, max: None });
     let mut profile = profile;
     profile.frmol.repetitions = 2;
     let mut test = setup.start(&profile).unwrap();
@@ -290,7 +306,7 @@ fn three_reasons_are_not_one_three_times() {
 
 #[test]
 fn what_was_left_out_has_a_row_where_it_was_left_out() {
-    let [first, second] = [Setup::Frmol { rate: 1e6 }, Setup::FrameLoss { highest: 1e6 }];
+    let [first, second] = [Setup::Frmol { rate: 1e6, max: None }, Setup::FrameLoss { highest: 1e6 }];
     let left_out = Line::left_out(64, "back-to-back", "it has none");
     let lines =
         [Line::run(Profile::default()), Line::test(64, first), left_out.clone(), Line::test(64, second), left_out];
@@ -304,7 +320,7 @@ fn what_was_left_out_has_a_row_where_it_was_left_out() {
 
 #[test]
 fn rows_of_a_size_stand_together_however_a_run_went_on() {
-    let setups = [(1518, Setup::Frmol { rate: 1e6 }), (64, Setup::Frmol { rate: 1e6 })];
+    let setups = [(1518, Setup::Frmol { rate: 1e6, max: None }), (64, Setup::Frmol { rate: 1e6, max: None })];
     let more = [(1518, Setup::FrameLoss { highest: 1e6 }), (64, Setup::FrameLoss { highest: 1e6 })];
     let lines = setups.into_iter().chain(more).map(|(size, setup)| format!("{}\n", Line::test(size, setup)));
     let text = format!("{}\n{}", Line::run(Profile::default()), lines.collect::<String>());

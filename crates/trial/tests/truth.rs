@@ -501,7 +501,7 @@ fn a_run_of_seven_sizes_has_twenty_minutes_of_trials_at_most() {
                 (trials, seconds) = (trials + spent.0, seconds + spent.1);
                 test
             };
-            test(Setup::Frmol { rate: highest });
+            test(Setup::Frmol { rate: highest, max: None });
             let low = (highest * 1e-4).max(10.0);
             let found = test(Setup::Throughput { goals: goals.clone(), low, high: highest });
             let AnyTest::Throughput(found) = found else { panic!("{found:?}") };

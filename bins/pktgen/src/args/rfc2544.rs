@@ -67,7 +67,8 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "RATE", value_parser = frames)]
     pub(crate) min: Option<f64>,
 
-    /// Highest rate of all tests, in frames a second each way [default: that of the line, or what the ports send at most]
+    /// Highest rate of all tests, in frames a second each way; nothing is sent faster, by the highest load neither [default: that of the line,
+    /// or what the ports send at most]
     #[arg(long, value_name = "RATE", value_parser = frames)]
     pub(crate) max: Option<f64>,
 

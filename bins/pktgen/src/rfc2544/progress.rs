@@ -84,9 +84,8 @@ impl Progress {
         self.what = format!("{size} bytes, {}", self.kinds[self.at].name);
         (self.begun, self.trials, self.void) = (Instant::now(), 0, 0);
         let highest = match setup {
-            Setup::Frmol { rate: high } | Setup::Throughput { high, .. } | Setup::BinarySearch { high, .. } => {
-                Some(*high)
-            }
+            Setup::Frmol { rate, max } => Some(max.map_or(*rate, |max| rate.min(max))),
+            Setup::Throughput { high, .. } | Setup::BinarySearch { high, .. } => Some(*high),
             Setup::FrameLoss { highest } => Some(*highest),
             _ => None,
         };
@@ -315,7 +314,7 @@ mod tests {
             }
             test
         };
-        done(Setup::Frmol { rate: highest });
+        done(Setup::Frmol { rate: highest, max: None });
         let low = highest * super::super::LOWEST;
         let found = done(match goals[..] {
             [goal] if is_strict => Setup::BinarySearch { goal, low, high: highest },
@@ -372,7 +371,7 @@ mod tests {
         // Seven sizes, each with the highest load and losses.
         let all = left(&progress);
         assert!((90.0..150.0).contains(&all), "{all}");
-        let setup = Setup::Frmol { rate: 1e6 };
+        let setup = Setup::Frmol { rate: 1e6, max: None };
         progress.known(&setup);
         let known = left(&progress);
         assert!(known < all);
@@ -381,7 +380,7 @@ mod tests {
         // Once one took a minute, so will the five others.
         let after = left(&progress);
         assert!(after > known + 200.0, "{after} after {known}");
-        for setup in [Setup::Frmol { rate: 1e6 }, Setup::FrameLoss { highest: 1e6 }] {
+        for setup in [Setup::Frmol { rate: 1e6, max: None }, Setup::FrameLoss { highest: 1e6 }] {
             (0..7).for_each(|_| progress.known(&setup));
         }
         assert!(left(&progress) <= 0.0, "{}", left(&progress));
@@ -404,7 +403,7 @@ mod tests {
     fn void_trials_are_done_again_in_what_is_left() {
         let (_, mut progress) = progress(&["--tests", "loss"]);
         let all = left(&progress);
-        progress.begin(64, &Setup::Frmol { rate: 1e9 });
+        progress.begin(64, &Setup::Frmol { rate: 1e9, max: None });
         let mut told = |verdict| {
             progress.told(&Outcome::default(), verdict);
             left(&progress)
@@ -420,7 +419,7 @@ mod tests {
     #[test]
     fn a_search_that_takes_long_is_not_the_only_one() {
         let (profile, mut progress) = progress(&["--tests", "throughput"]);
-        (0..7).for_each(|_| progress.known(&Setup::Frmol { rate: 1e9 }));
+        (0..7).for_each(|_| progress.known(&Setup::Frmol { rate: 1e9, max: None }));
         let setup = Setup::Throughput { goals: profile.throughput.goals.clone(), low: 1_488.0, high: 14.88e6 };
         let mut test = setup.start(&profile).unwrap();
         let mut device = Device::new(Truth { capacity: 2.2e6, loss: 1e-6, ..Truth::default() }, 1);

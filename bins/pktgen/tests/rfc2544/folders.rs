@@ -94,8 +94,11 @@ fn a_run_that_was_cut_goes_on() {
 #[test]
 fn what_was_cut_is_finished_before_anything_else_begins() {
     let profile = profile(0.4, 1);
-    let loss =
-        simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9 }, Setup::FrameLoss { highest: 1e3 }]);
+    let loss = simulated(
+        &profile,
+        Truth::default(),
+        vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 1e3 }],
+    );
     let cut = format!("{}\n", loss.trim_end().rsplit_once('\n').unwrap().0);
     let options = ["--one-way", "--trial-time", "400ms", "--repetitions", "1", "--max", "1k"];
     for (sizes, tests, words) in [
@@ -190,7 +193,7 @@ fn a_trial_is_kept_before_the_device_settles() {
     (profile.recovery.overload_seconds, profile.recovery.recovery_seconds) = (0.1, 0.1);
     (profile.latency.repetitions, profile.frmol.repetitions) = (1, 1);
     (profile.bursts.repetitions, profile.recovery.repetitions) = (1, 1);
-    let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::FrameLoss { highest: 500.0 }];
+    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 500.0 }];
     let known = simulated(&profile, Truth::default(), setups);
     // Its last trial is still to be done.
     let known = format!("{}\n", known.trim_end().rsplit_once('\n').unwrap().0);

@@ -1,5 +1,6 @@
 //! What options ask for.
 
+use crate::figures::of_cable;
 use crate::known::{folder_of, profile, simulated};
 use crate::runs::{DEVICE, SHORT, beside, notes, pktgen, report_of, rfc2544, run_of, unlocked};
 use std::path::Path;
@@ -77,7 +78,7 @@ fn sizes_by_name_are_those_of_the_documents() {
         profile.name = format!("short: soft:a and soft:b, one way, {what}, catching up 50ms");
         let mut lines = format!("{}\n", Line::run(profile.clone()));
         for size in &sizes {
-            let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9 }]);
+            let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9, max: None }]);
             let (_, of_test) = known.split_once('\n').unwrap();
             lines += &of_test.replacen("\"size\":64", &format!("\"size\":{size}"), 1);
         }
@@ -111,8 +112,37 @@ fn percentages_are_of_the_line() {
     let [value, percent] = ["value", "percent"].map(|name| row[name].as_f64().unwrap());
     let line = 10e6 / ((128.0 + 20.0) * 8.0);
     assert!((percent - value / line * 100.0).abs() < 1e-9 && value < line, "{row}");
+    // What may be sent is less.
+    assert_eq!(report_of(path).parts()[0].setup, Setup::Frmol { rate: line, max: Some(500.0) });
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
     assert!(page.contains("of max: of the rate of the line"), "{page}");
+}
+
+/// Whoever spares a device, or what lies behind it, sends it no more than that in any trial.
+#[test]
+fn nothing_is_sent_faster_than_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "throughput,loss", "--max", "1k", "--min", "500", "--json"];
+    let _beside = beside();
+    let ports = "soft:a?wire=peer:b&delay=1us,soft:b";
+    let (output, said) = unlocked("info", ports, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success() || said.contains("no trial counted"), "{said}");
+    // Trials of a second at most, the frames that open them, learning frames and probes.
+    let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    let trials = lines.matches("\"outcome\"").count() as u64;
+    let frames = of_cable(&said, "a", "frames");
+    assert!(frames > 0 && frames <= trials * (1_000 + 64 + 1_000), "{frames} in {trials} trials: {said}");
+    let highest = report_of(path).parts().iter().map(|part| part.setup.clone()).next().unwrap();
+    assert_eq!(highest, Setup::Frmol { rate: 1e9, max: Some(1_000.0) });
+    // Percentages are of it, as there is no line.
+    let run = run_of(&output);
+    let row = &run["rows"][0];
+    let [value, percent] = ["value", "percent"].map(|name| row[name].as_f64().unwrap());
+    assert!((percent - value / 10.0).abs() < 1e-9 && value <= 1_001.0, "{row}");
+    assert!(row["note"].as_str().unwrap().contains("as 1,000 pps are allowed at most"), "{row}");
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("of max: of the highest rate that was allowed: the ports have no line"), "{page}");
 }
 
 /// What the highest load was on a busy machine bounds nothing that the user has bounded, and no run ends by it.
@@ -120,7 +150,7 @@ fn percentages_are_of_the_line() {
 fn a_starved_highest_load_bounds_nothing_that_was_asked_for() {
     let profile = profile(0.4, 1);
     let starved = Truth { generator: 500.0, capacity: 500.0, ..Truth::default() };
-    let known = simulated(&profile, starved, vec![Setup::Frmol { rate: 1e9 }]);
+    let known = simulated(&profile, starved, vec![Setup::Frmol { rate: 1e9, max: None }]);
     let options = ["--one-way", "--sizes", "64", "--trial-time", "400ms", "--repetitions", "1", "--json"];
     for (bounds, tests) in [(&["--max", "1k"][..], "loss"), (&["--min", "600"], "throughput,back-to-back")] {
         let folder = folder_of(&known);

@@ -80,7 +80,8 @@ fn departures_are_in_all_forms(path: &str) {
 fn nothing_that_counts_is_an_error_and_each_missing_figure_has_its_reason() {
     // Links fell in each trial.
     let profile = profile(1.2, 3);
-    let lines = simulated(&profile, Truth { link_falls: 1.0, ..Truth::default() }, vec![Setup::Frmol { rate: 1e9 }]);
+    let lines =
+        simulated(&profile, Truth { link_falls: 1.0, ..Truth::default() }, vec![Setup::Frmol { rate: 1e9, max: None }]);
     let folder = folder_of(&lines);
     let path = folder.path().to_str().unwrap();
     let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3"];
@@ -120,7 +121,8 @@ fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
         (2e4, 4e4, ["the generator kept to no rate above the throughput"; 2]),
         (1e9, 2e4, ["the highest rate is no overload", "the highest rate is forwarded without end"]),
     ] {
-        let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals: goals.clone(), low: 1_000.0, high }];
+        let setups =
+            vec![Setup::Frmol { rate: 1e9, max: None }, Setup::Throughput { goals: goals.clone(), low: 1_000.0, high }];
         let folder = folder_of(&simulated(&profile, Truth { generator, ..Truth::default() }, setups));
         let path = folder.path().to_str().unwrap();
         let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--json"];

@@ -54,8 +54,8 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         (AnyTest::Recovery(test), _) => {
             test.result().map_or_else(|| none("recovery"), |result| vec![recovery(&result)])
         }
-        (AnyTest::Frmol(test), _) => {
-            test.result().map_or_else(|| none("forwarded at maximum load"), |result| vec![offered(&result)])
+        (AnyTest::Frmol(test), setup) => {
+            test.result().map_or_else(|| none("forwarded at maximum load"), |result| vec![offered(&result, setup)])
         }
     };
     for row in &mut rows {
@@ -258,9 +258,14 @@ fn recovery(result: &crate::Recovered) -> Row {
     row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note)
 }
 
-fn offered(result: &crate::Offered) -> Row {
+fn offered(result: &crate::Offered, setup: &Setup) -> Row {
     let [least, most] = result.range;
     let mut note = format!("{} were offered", pps(result.offered));
+    if let Setup::Frmol { rate, max: Some(max) } = setup
+        && max < rate
+    {
+        note += &format!(", as {} are allowed at most", pps(*max));
+    }
     if most > least * WIDE {
         note += &format!(", {} to {}", pps(least), pps(most));
     }
