@@ -277,6 +277,9 @@ fn a_buffer_is_as_large_as_that_of_the_cable() {
     assert!((2_048.0 * 0.98..=2_048.0 * 1.02 + too_long).contains(&frames), "{run:#}");
 }
 
+/// A percentile of 2,000 us is right within so many: it is the middle of a bucket of 0.8 %.
+const BUCKET: f64 = 2_000.0 * 0.004;
+
 /// The delay is within what the report says of its errors: what `pktgen calibrate` has measured over the same cable without it, the error of
 /// the clock, and the time for which the machine stopped receiver or cable.
 #[test]
@@ -288,8 +291,9 @@ fn a_delay_is_that_of_the_cable_within_the_errors_that_are_shown() {
     let output = pktgen(&[&calibrate[..], &["--duration", "2s", "--output", &floor]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let floors: Value = serde_json::from_slice(&std::fs::read(&floor).unwrap()).unwrap();
-    let [longest, clock] = [&floors["floors"][0]["latency_from_ring_ns"]["max"], &floors["clock"]["error_ns"]]
-        .map(|ns| ns.as_f64().unwrap());
+    let times = &floors["floors"][0]["latency_from_ring_ns"];
+    let [usual, longest, clock] =
+        [&times["p99"], &times["max"], &floors["clock"]["error_ns"]].map(|ns| ns.as_f64().unwrap() / 1e3);
     let results = tempfile::tempdir().unwrap();
     let path = results.path().to_str().unwrap();
     let ports = "soft:a?wire=peer:b&delay=2ms,soft:b";
@@ -303,9 +307,19 @@ fn a_delay_is_that_of_the_cable_within_the_errors_that_are_shown() {
     }
     for (rate, delay) in delays.into_iter().enumerate() {
         let Some(delay) = delay else { continue };
-        let [least, most] = [2_000.0 - clock / 1e3, 2_000.0 + (longest + clock) / 1e3 + away_of(path, rate)];
-        println!("a delay of {delay} us, and 2,000 is true, which may seem to be {least} to {most}");
+        let away = away_of(path, rate);
+        // Half of the frames waited for no stop of the machine if none was long: they take as long as all but one in a hundred take
+        // without the delay. Else the row says by how much they may be too long, which is what they may be.
+        let is_slow = away >= 1_000.0;
+        let [least, most] =
+            [2_000.0 - BUCKET - clock, 2_000.0 + BUCKET + clock + if is_slow { longest + away } else { usual }];
+        let slow = if is_slow { ": the machine was too slow for more" } else { "" };
+        println!(
+            "a delay of {delay} us, and 2,000 is true, which may seem to be {least} to {most}; away for {away}{slow}"
+        );
         assert!((least..=most).contains(&delay), "{run:#}");
+        let said = notes(&run).contains("too long by at most");
+        assert!(!is_slow || said, "{run:#}");
     }
 }
 
