@@ -281,7 +281,7 @@ impl Rfc2544Args {
     }
 
     /// What figures depend on besides the profile, by name: a run that goes on has to have the same.
-    pub(crate) fn conditions(&self) -> [(&'static str, String); 7] {
+    pub(crate) fn conditions(&self) -> [(&'static str, String); 9] {
         let either = |given: Option<String>, otherwise: &str| given.unwrap_or_else(|| otherwise.to_owned());
         let words = |words: Vec<String>, separator: &str| Some(words.join(separator)).filter(|words| !words.is_empty());
         let bound = |bound: Option<f64>| either(bound.map(|rate| format!("{rate} pps")), "none given");
@@ -308,6 +308,8 @@ impl Rfc2544Args {
             ("port options", format!("batch {batch}, rings of {ring_size}, MTU {mtu}, pages {pages:?}")),
             ("ways", if self.one_way { "one way" } else { "both ways at once" }.to_owned()),
             ("catch-up", format!("{:?}", self.catch_up)),
+            ("protocol", if self.ipv6 { "IPv6" } else { "IPv4" }.to_owned()),
+            ("flows", self.flows().to_string()),
         ]
     }
 

@@ -5,7 +5,7 @@ use crate::runs::{DEVICE, SHORT, pktgen, rfc2544, run_of};
 use serde_json::Value;
 use std::path::Path;
 use trial::Setup;
-use trial::simulate::Truth;
+use trial::simulate::{Device, Truth};
 
 /// The clock's error and what `calibrate` has measured stand in each report; a folder of the user's stays, and a pipe is no file of results.
 #[test]
@@ -64,6 +64,8 @@ fn departures_are_in_all_forms(path: &str) {
         ("RFC 2544, 21", "where the load is constant, what was late by up to 10ms was sent in bursts"),
         ("RFC 2544, 23 d", "the wait for frames under way ends 50 ms after the last of them if none is missing"),
         ("RFC 9004, 6.2", "seconds of the longest burst"),
+        ("RFC 2544, 9.1", "no frames of 128, 256, 512, 1024, 1280, 1518 bytes"),
+        ("RFC 2544, 12", "one flow only, and not again to addresses at random in 256 networks"),
     ] {
         assert!(departures.iter().any(|one| one["section"] == section && one["what"] == what), "{section}: {run:#}");
     }
@@ -74,6 +76,68 @@ fn departures_are_in_all_forms(path: &str) {
         assert!(page.contains(what) && page.contains(section), "{words}: {page}");
     }
     assert_eq!(text.matches("departs from ").count(), departures.len(), "{text}");
+}
+
+/// Sizes that are missing, or others in their place, one flow, and rates below the line.
+#[test]
+fn what_was_left_out_of_an_rfc_is_a_departure() {
+    let departures = |about: &[(&str, &str)], tests: &[(u32, Vec<Setup>)]| {
+        let about = about.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let profile = trial::Profile::rfc2544();
+        let mut lines = format!("{}\n", trial::Line::run_about(profile.clone(), about));
+        let mut device = Device::new(Truth::default(), 1);
+        for (size, setups) in tests {
+            for setup in setups {
+                device.test((&profile, *size), setup.clone(), &mut lines).unwrap();
+            }
+        }
+        let folder = folder_of(&lines);
+        let run = run_of(&pktgen(&["report", folder.path().to_str().unwrap(), "--json"]));
+        let one = |one: &Value| {
+            let [section, what] = ["section", "what"].map(|name| one[name].as_str().unwrap());
+            (format!("{section}: {what}"), one["used"].as_f64().zip(one["wanted"].as_f64()))
+        };
+        run["departures"].as_array().unwrap().iter().map(one).collect::<Vec<_>>()
+    };
+    let of = |words: &str, numbers: Option<(f64, f64)>| (words.to_owned(), numbers);
+    let all = [64, 128, 256, 512, 1024, 1280, 1518];
+    let highest = |max| Setup::Frmol { rate: 1e6, max };
+    let whole = |size: &u32| (*size, vec![highest(None), Setup::FrameLoss { highest: 1e6 }]);
+    assert_eq!(departures(&[], &all.iter().map(whole).collect::<Vec<_>>()), []);
+    // Each test that began below the line, with the least share of it.
+    let low = vec![
+        highest(Some(1e5)),
+        Setup::BinarySearch { goal: trial::Goal::RFC2544, low: 1e3, high: 1e5 },
+        Setup::FrameLoss { highest: 1e5 },
+    ];
+    let mut tests: Vec<_> = all.iter().map(whole).collect();
+    tests[3].1 = low;
+    let least = Some((10.0, 100.0));
+    let sections = ["RFC 2285, 3.5.3", "RFC 2544, 26.1", "RFC 2544, 26.3"];
+    let below = sections.map(|section| of(&format!("{section}: highest rate, % of the line"), least));
+    assert_eq!(departures(&[], &tests), below);
+    // Ports without a line have no highest rate that they miss.
+    let none = all.map(|size| (size, vec![Setup::Frmol { rate: 1e9, max: Some(1e5) }]));
+    assert_eq!(departures(&[], &none), []);
+    let few = [(64, vec![highest(None)]), (1518, vec![highest(None)])];
+    assert_eq!(departures(&[], &few), [of("RFC 2544, 9.1: no frames of 128, 256, 512, 1024, 1280 bytes", None)]);
+    let larger: Vec<_> = [80, 128, 256, 512, 1024, 1280].map(|size| (size, vec![highest(None)])).into();
+    let words = "bytes of the smallest frame, as a tag in IPv6 needs them";
+    let (drain, flows) = (
+        "RFC 2544, 23 d: the wait for frames under way ends 50 ms after the last of them if none is missing",
+        "and not again to addresses at random in 256 networks",
+    );
+    assert_eq!(
+        departures(&[("protocol", "IPv6"), ("flows", "1")], &larger),
+        [
+            of(drain, None),
+            of(&format!("RFC 5180, 5.1.1: {words}"), Some((80.0, 64.0))),
+            of("RFC 5180, 5.1.1: no frames of 1518 bytes", None),
+            of(&format!("RFC 2544, 12: one flow only, {flows}"), None),
+        ]
+    );
+    let many = departures(&[("protocol", "IPv4"), ("flows", "20000")], &few);
+    assert!(many.contains(&of(&format!("RFC 2544, 12: flows to one destination address, {flows}"), None)), "{many:?}");
 }
 
 #[test]
