@@ -115,7 +115,13 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, reached, .. } = self;
-        write!(f, "{}: {asked:.0} frames/s were asked for, {reached:.0} were kept to", self.why())
+        match self.reason {
+            Reason::Rate | Reason::Bursts => {
+                write!(f, "{}: {asked:.0} frames/s were asked for, {reached:.0} were kept to", self.why())
+            }
+            // What stopped it has nothing to do with the rate.
+            _ => write!(f, "{}: {reached:.0} frames/s were sent", self.why()),
+        }
     }
 }
 

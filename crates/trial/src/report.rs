@@ -288,7 +288,7 @@ impl fmt::Display for Report {
         for Row { size, test, figure, note, .. } in self.rows() {
             table.add_row([size.to_string(), test.to_owned(), figure, note]);
         }
-        writeln!(f, "profile {}\n{}", self.profile.name, table.trim_fmt())?;
+        writeln!(f, "profile {}\n{}", printable(&self.profile.name), table.trim_fmt())?;
         for SizedLimit { size, limit } in self.limits() {
             writeln!(f, "limit of the generator, {size} bytes: {limit}")?;
         }
