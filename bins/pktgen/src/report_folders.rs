@@ -16,8 +16,10 @@ use cli::screen;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use trial::{AnyTest, Method as _, Part, Report, Row, Setup};
+use trial::{AnyTest, Limit, Method as _, Part, Report, Row, Setup};
 
+/// What is said of lines that were cut.
+const CUT: &str = "the last line was not written to its end; its trial is left out";
 /// Limits of the generator that a page names.
 const LIMITS: usize = 4;
 
@@ -83,6 +85,12 @@ fn values(runs: &[(String, Report)]) -> String {
         let departs =
             |one: &departures::Departs| [&*quoted(folder), "", "departure,,,", &quoted(&one.to_string())].join(",");
         lines.extend(departures::of(report).iter().map(departs));
+        let limit = |(size, limit): (u32, &Limit)| {
+            [&*quoted(folder), &size.to_string(), "limit of the generator,,,", &quoted(&limit.to_string())].join(",")
+        };
+        lines.extend(limits(report).map(limit));
+        let cut = || [&*quoted(folder), "", "cut,,,", &quoted(CUT)].join(",");
+        lines.extend(report.is_cut().then(cut));
     }
     lines.join("\n")
 }
@@ -101,15 +109,20 @@ fn page(folder: &str, report: &Report) -> String {
     }
     let foot = format!("of max: {}", base(report));
     let mut lines = vec![printable(&format!("{folder}: {}", report.profile().name)), screen::trimmed(&table), foot];
-    let limits = report.parts().iter().flat_map(|part| part.test.limits().iter().map(move |limit| (part.size, limit)));
-    let limits: Vec<_> = limits.map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
+    let limits: Vec<_> =
+        limits(report).map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
     lines.extend(limits.iter().take(LIMITS).cloned());
     lines.extend(limits.len().checked_sub(LIMITS + 1).map(|more| format!("and {} more limits (--json)", more + 1)));
     let exact = report.about().iter().filter(|(name, _)| *name == "clock" || name.starts_with("floor, "));
     lines.extend(exact.map(|(_, value)| printable(value)));
     lines.extend(departures::of(report).iter().map(|departure| format!("departs from {departure}")));
-    lines.extend(report.is_cut().then(|| "the last line was not written to its end; its trial is left out".to_owned()));
+    lines.extend(report.is_cut().then(|| CUT.to_owned()));
     lines.join("\n")
+}
+
+/// The limits of the generator, with the sizes at which it met them.
+fn limits(report: &Report) -> impl Iterator<Item = (u32, &Limit)> {
+    report.parts().iter().flat_map(|part| part.test.limits().iter().map(move |limit| (part.size, limit)))
 }
 
 /// The percentage that a rate is of the highest of its size.

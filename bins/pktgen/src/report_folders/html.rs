@@ -1,7 +1,7 @@
 //! The page of runs: what was found, drawn and in numbers, what was void, and how it was measured.
 
 use super::charts::{self, latencies, throughputs, typical_and_worst};
-use super::{bases, highest, method, percent};
+use super::{bases, highest, limits, method, percent};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
@@ -202,8 +202,7 @@ fn void(page: &mut Markup, report: &Report) {
     if void > VOID {
         page.leaf("p", &[("class", &"note")], format!("and {} more", void - VOID));
     }
-    let limits = parts.iter().flat_map(|part| part.test.limits().iter().map(move |limit| (part.size, limit)));
-    for (size, limit) in limits.take(VOID) {
+    for (size, limit) in limits(report).take(VOID) {
         page.leaf("p", &[], format!("Limit of the generator, {size} bytes: {limit}"));
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::known::{folder_of, profile, simulated};
 use crate::runs::{
-    Alone, DEVICE, SHORT, alone, assert_reason, logged, logged_alone, notes, pktgen, report_of, run_of, value, values,
+    Alone, DEVICE, SHORT, alone, assert_done, assert_reason, logged, logged_alone, notes, pktgen, report_of, run_of,
+    value, values,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -53,7 +54,7 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     ];
     let path = folder.path().to_str().unwrap();
     let (output, said) = logged_alone(alone, "info", DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
-    assert!(output.status.success() || said.contains("no trial counted"), "{said}");
+    assert_done(&output, &said);
     let run = run_of(&output);
     // Whatever this machine did meanwhile: what trials lost the cable had no room for, and what it had no room for they lost, but for
     // the 64 frames that open the traffic of each, probes, and what came too late.
@@ -103,7 +104,8 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     assert_eq!(run_of(&again), run);
     let csv = String::from_utf8(pktgen(&["report", path, path, "--csv"]).stdout).unwrap();
     let departures = run["departures"].as_array().unwrap().len();
-    assert_eq!(csv.lines().count(), 1 + 2 * (run["rows"].as_array().unwrap().len() + departures), "{csv}");
+    let limits = run["limits"].as_array().map_or(0, Vec::len);
+    assert_eq!(csv.lines().count(), 1 + 2 * (run["rows"].as_array().unwrap().len() + departures + limits), "{csv}");
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
     assert!(page.contains("forwarded at maximum load") && page.contains("departs from RFC 2544"), "{page}");
 }
@@ -203,7 +205,7 @@ fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let (output, said) = logged("info", ports, ["--out", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let run = run_of(&output);
     // However many frames a trial has, one in ten is lost by chance: of 10,000 in all, by what the cable says.
     let [frames, lost] = ["frames", "lost"].map(|what| of_cable(&said, "b", what));
@@ -226,16 +228,18 @@ fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
 fn what_a_device_holds_for_long_is_waited_for_or_told() {
     // Longer than the trial and the silence of the profile; and a buffer that frames still come from after a wait of 2 s.
     let (holding, full) = ("soft:a?wire=peer:b&delay=600ms,soft:b", "soft:a?wire=peer:b&rate=200&buffer=700,soft:b");
-    for (ports, max) in [(holding, "500"), (full, "250")] {
+    for (ports, max) in [(holding, "500"), (full, "1000")] {
         let folder = tempfile::tempdir().unwrap();
         let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", max, "--json"];
         // No trial is repeated for a machine that is late.
         let times = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "1s"];
         let path = folder.path().to_str().unwrap();
         let (output, said) = logged("warn", ports, ["--out", path], &[&options[..], &times].concat());
-        assert!(output.status.success(), "{said}");
+        assert_done(&output, &said);
         let run = run_of(&output);
-        if let Some(loss) = value(&run, &format!("loss at {max} pps")) {
+        if ports == holding
+            && let Some(loss) = value(&run, &format!("loss at {max} pps"))
+        {
             assert!(loss < 10.0, "{run:#}");
         }
         // At the highest load the second keeps 700 frames, of which two seconds let 400 pass. Where it was stopped for so long at the
@@ -263,7 +267,7 @@ fn a_buffer_is_as_large_as_that_of_the_cable() {
     let ports = "soft:a?wire=peer:b&rate=1200&buffer=2048,soft:b";
     let options = ["--one-way", "--sizes", "64", "--max", "20k", "--tests", "back-to-back", "--json"];
     let (output, said) = logged("warn", ports, ["--resume", path], &[&options[..], &SHORT].concat());
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let run = run_of(&output);
     let Some(milliseconds) = value(&run, "corrected buffer time") else {
         return assert_reason(&run, path, "back-to-back");
@@ -299,7 +303,7 @@ fn a_delay_is_that_of_the_cable_within_the_errors_that_are_shown() {
     let ports = "soft:a?wire=peer:b&delay=2ms,soft:b";
     let options = ["--one-way", "--sizes", "64", "--max", "1k", "--tests", "latency", "--json", "--floor", &floor];
     let (output, said) = logged_alone(&alone, "warn", ports, ["--out", path], &[&options[..], &SHORT].concat());
-    assert!(output.status.success() || said.contains("no trial counted"), "{said}");
+    assert_done(&output, &said);
     let run = run_of(&output);
     let delays = values(&run, "typical latency");
     if delays.len() != 2 || delays.contains(&None) {
@@ -340,7 +344,7 @@ fn recovery_takes_as_long_as_the_cable_takes() {
     let folder = folder_of(&known);
     let path = folder.path().to_str().unwrap();
     let (output, said) = logged("info", ports, ["--resume", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let run = run_of(&output);
     assert!(of_cable(&said, "a", "recovering") > 0, "{said}");
     let Some(seconds) = value(&run, "recovery") else { return assert_reason(&run, path, "recovery") };

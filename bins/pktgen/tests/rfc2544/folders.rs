@@ -2,7 +2,7 @@
 
 use crate::common::on_small_disk;
 use crate::known::{folder_of, profile, simulated};
-use crate::runs::{DEVICE, SHORT, beside, pktgen, report_of, rfc2544, unlocked};
+use crate::runs::{DEVICE, SHORT, assert_done, beside, pktgen, report_of, rfc2544, unlocked};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -28,7 +28,7 @@ fn a_folder_is_of_one_run_at_a_time() {
     }
     drop(file);
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":4,"profile":"#));
     assert!(pktgen(&["report", path]).status.success());
 }
@@ -40,7 +40,7 @@ fn a_run_that_was_cut_goes_on() {
     let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
     let options = [&options[..], &SHORT].concat();
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let lines = folder.path().join("trials.jsonl");
     let whole = std::fs::read_to_string(&lines).unwrap();
     let kept: Vec<&str> = whole.lines().collect();
@@ -48,6 +48,9 @@ fn a_run_that_was_cut_goes_on() {
     std::fs::write(&lines, &whole.as_bytes()[..whole.len() - 20]).unwrap();
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
     assert!(page.contains("not written to its end"), "{page}");
+    let csv = String::from_utf8(pktgen(&["report", path, "--csv"]).stdout).unwrap();
+    assert_eq!(csv.matches(",\"the last line was not written to its end; its trial is left out\"").count(), 1, "{csv}");
+    assert!(csv.lines().all(|line| line.split(',').count() >= 7), "each has all columns: {csv}");
     // There are results, and they are of another run than this.
     for (option, extra, words) in [
         ("--out", &[][..], "has results; go on with --resume"),
@@ -64,14 +67,14 @@ fn a_run_that_was_cut_goes_on() {
     let (output, said) = rfc2544(&DEVICE.replace("2ms", "9ms"), ["--resume", path], &options);
     assert!(output.status.code() == Some(2) && said.contains("its ports: ") && said.contains("9ms"), "{said}");
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let after = std::fs::read_to_string(&lines).unwrap();
     let again: Vec<&str> = after.lines().collect();
     assert_eq!(again[..kept.len() - 1], kept[..kept.len() - 1], "what was measured is kept");
     assert!(again.len() >= kept.len() && !String::from_utf8(output.stdout).unwrap().contains("not finished"));
     // Once more there is nothing to do, and nothing is written.
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     assert_eq!(std::fs::read_to_string(&lines).unwrap(), after);
     // Bytes that are no UTF-8, in what the run was measured with and in a line that was cut, put nothing out of its place.
     let mut bytes = after.clone().into_bytes();
@@ -81,9 +84,9 @@ fn a_run_that_was_cut_goes_on() {
     bytes.extend([0xff; 40]);
     std::fs::write(&lines, &bytes).unwrap();
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     assert_eq!(std::fs::read(&lines).unwrap(), bytes[..complete]);
-    for (from, to, words) in [("\"version\":3", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
+    for (from, to, words) in [("\"version\":", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
         std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
         let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
@@ -117,7 +120,7 @@ fn what_was_cut_is_finished_before_anything_else_begins() {
     let path = folder.path().to_str().unwrap();
     let arguments = [&options[..], &["--sizes", "128,64", "--tests", "loss"]].concat();
     let (output, said) = rfc2544("soft:a?wire=peer:b,soft:b", ["--resume", path], &arguments);
-    assert!(output.status.success(), "{said}");
+    assert_done(&output, &said);
     let report = report_of(path);
     assert!(report.parts().iter().all(|part| part.test.next().is_none()), "{report}");
     assert!(report.parts().iter().any(|part| part.size == 128), "{report}");
@@ -166,7 +169,7 @@ fn whatever_ends_a_run_what_was_measured_is_kept() {
         let before = lines();
         let (output, said) =
             unlocked("warn", DEVICE, ["--resume", path], &[&options[..6], &SHORT, &["--one-way"]].concat());
-        assert!(output.status.success(), "{said}");
+        assert_done(&output, &said);
         assert!(lines().starts_with(&before[..=before.rfind('\n').unwrap()]), "what was measured is kept");
     }
     for ((child, out), words) in [
@@ -218,11 +221,11 @@ fn a_trial_is_kept_before_the_device_settles() {
         }
         let output = child.wait_with_output().unwrap();
         let ended = SystemTime::now();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = String::from_utf8(output.stderr.clone()).unwrap();
         match signal {
             // A void trial comes again.
             None => {
-                assert!(output.status.success(), "{said}");
+                assert_done(&output, &said);
                 let written = file.metadata().unwrap().modified().unwrap();
                 let settled = ended.duration_since(written).unwrap();
                 assert!(settled >= Duration::from_secs(5) && written > wall, "it settled for {settled:?}");
