@@ -40,8 +40,9 @@ struct Bench<'a> {
     left_out: Vec<LeftOut>,
     /// Whether a test was begun after these, to which trials that are written belong.
     has_begun: bool,
-    /// Whether a trial says anything about the device.
+    /// Whether a trial says anything about the device, and whether one does of a test that was asked for.
     has_counted: bool,
+    has_answer: bool,
     folder: Folder,
     /// Ports that are open for frames of the size at hand.
     held: Held,
@@ -73,10 +74,23 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let sizes = unfinished_first(sizes, &known)?;
     let path = folder.path().to_owned();
     let progress = Progress::new(&profile, args, sizes.len());
-    let has_counted = known.iter().any(|part| part.test.spent().0 > u64::try_from(part.void.len()).unwrap_or(u64::MAX));
+    let counted = |part: &&Part| has_counted(part, &profile);
+    let has_counted = known.iter().any(|part| counted(&part));
+    let has_answer = known.iter().filter(counted).any(|part| is_asked_for(args, &part.setup));
     let (held, stop) = (Held::default(), Stop::on_signals()?);
-    let mut bench =
-        Bench { args, profile, known, left_out, has_begun: false, has_counted, folder, held, stop, progress };
+    let mut bench = Bench {
+        args,
+        profile,
+        known,
+        left_out,
+        has_begun: false,
+        has_counted,
+        has_answer,
+        folder,
+        held,
+        stop,
+        progress,
+    };
     let ended = (0..sizes.len()).rev().zip(&sizes).try_for_each(|(left, size)| {
         let ended = bench.size(size).and(bench.close().map_err(Broken::from));
         bench.progress.sizes_left(left);
@@ -88,7 +102,7 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let is_kept = bench.folder.keep();
     let shown = if is_kept { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
     match ended {
-        Ok(()) if !bench.has_counted => Err(shown.err().unwrap_or_else(|| nothing(&path))),
+        Ok(()) if !bench.has_answer => Err(shown.err().unwrap_or_else(|| nothing(&path, bench.has_counted))),
         Ok(()) => shown,
         Err(Broken::Failed(failure)) => Err(failure),
         Err(Broken::Interrupted) if is_kept => Err(interrupted(&path)),
@@ -127,8 +141,33 @@ fn unfinished_first(mut sizes: Vec<Size>, known: &[Part]) -> Result<Vec<Size>, F
     Ok(sizes)
 }
 
-fn nothing(path: &Path) -> Failure {
-    anyhow!("{}: no trial counted; the limits of the generator in the report say why", path.display()).into()
+fn nothing(path: &Path, has_counted: bool) -> Failure {
+    let path = path.display();
+    if has_counted {
+        return anyhow!("{path}: no test that was asked for has a figure; the notes in the report say why").into();
+    }
+    anyhow!("{path}: no trial counted; the limits of the generator in the report say why").into()
+}
+
+/// Whether a trial of a test counts. A warm-up is never void, and says nothing.
+fn has_counted(part: &Part, profile: &Profile) -> bool {
+    let (trials, _) = part.test.spent();
+    let warms_up = matches!(part.setup, Setup::Throughput { .. }) && profile.throughput.warm_up_seconds > 0.0;
+    let void = u64::try_from(part.void.len()).unwrap_or(u64::MAX);
+    trials > void.saturating_add(u64::from(warms_up))
+}
+
+/// Whether a test is one of those that were asked for.
+fn is_asked_for(args: &Rfc2544Args, setup: &Setup) -> bool {
+    let test = match setup {
+        Setup::Throughput { .. } | Setup::BinarySearch { .. } => Test::Throughput,
+        Setup::Latency { .. } => Test::Latency,
+        Setup::FrameLoss { .. } => Test::Loss,
+        Setup::BackToBack { .. } => Test::BackToBack,
+        Setup::Recovery { .. } => Test::Recovery,
+        _ => return false,
+    };
+    args.tests.contains(&test)
 }
 
 fn interrupted(path: &Path) -> Failure {
@@ -201,21 +240,18 @@ impl Bench<'_> {
         let line = self.line(size)?;
         let highest = Setup::Frmol { rate: line.unwrap_or(UNLIMITED), max: self.args.max };
         let offered = match self.test(size, &highest)? {
-            AnyTest::Frmol(test) => test.result().map(|result| result.offered),
+            AnyTest::Frmol(test) => test.result().map(|result| result.offered).filter(|offered| *offered > 0.0),
             _ => None,
         };
         // What the ports sent on a machine that was busy is no reason to ask for less than what was asked for.
         let highest = self.args.max.into_iter().chain(line).reduce(f64::min).or(offered);
         let Some(highest) = highest else {
             let all = [Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack, Test::Loss];
-            return self.leave_out(
-                size,
-                &all,
-                "no trial at the highest load counted, so there is no rate to begin with",
-            );
+            let why = "no trial at the highest load counted, or none sent a frame, so there is no rate to begin with";
+            return self.leave_out(size, &all, why);
         };
         if self.args.tests.iter().any(|test| *test != Test::Loss) {
-            self.throughput(size, highest)?;
+            self.throughput(size, line, highest)?;
         }
         if self.args.tests.contains(&Test::Loss) {
             self.test(size, &Setup::FrameLoss { highest })?;
@@ -224,14 +260,15 @@ impl Bench<'_> {
     }
 
     /// The search for the throughput, and the tests that begin with it.
-    fn throughput(&mut self, size: &Size, highest: f64) -> Result<(), Broken> {
+    fn throughput(&mut self, size: &Size, line: Option<f64>, highest: f64) -> Result<(), Broken> {
         let search = self.search(highest);
         if let Setup::Throughput { low, high, .. } | Setup::BinarySearch { low, high, .. } = search
             && low >= high
         {
-            let why = format!(
-                "the ports sent {high:.0} frames/s at most, and the lowest rate is {low:.0}: no range to search"
-            );
+            // A lowest rate that --max is not above is refused at the beginning.
+            let whose = if line.is_some() { "the line carries" } else { "the ports sent" };
+            let why =
+                format!("{whose} {high:.0} frames/s at most, and the lowest rate is {low:.0}: no range to search");
             return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
         }
         let found = self.test(size, &search)?;
@@ -250,6 +287,8 @@ impl Bench<'_> {
             Above::Unsent => ["the generator kept to no rate above the throughput"; 2].into(),
             Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
         };
+        // That there is nothing to find is an answer, too.
+        self.has_answer |= above == Above::Nothing && self.asks_for_overload();
         if above != Above::Loses {
             self.leave_out(size, &[Test::Recovery], no_overload)?;
             return self.leave_out(size, &[Test::BackToBack], endless);
@@ -261,6 +300,10 @@ impl Bench<'_> {
             self.test(size, &Setup::BackToBack { rate: highest, throughput: forwards })?;
         }
         Ok(())
+    }
+
+    fn asks_for_overload(&self) -> bool {
+        [Test::Recovery, Test::BackToBack].iter().any(|test| self.args.tests.contains(test))
     }
 
     /// Says of those tests that were asked for why they are left out; the report does, too.
@@ -323,7 +366,9 @@ impl Bench<'_> {
             // What is told is what is written, so that a report says the same.
             let Line::Trial { outcome, .. } = line else { continue };
             let verdict = test.tell(&outcome).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
-            self.has_counted |= verdict == Verdict::Counted;
+            let counted = verdict == Verdict::Counted && !next.warm_up;
+            self.has_counted |= counted;
+            self.has_answer |= counted && is_asked_for(self.args, setup);
             self.progress.told(&outcome, verdict);
             // What was measured is kept by now, whatever comes.
             self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
