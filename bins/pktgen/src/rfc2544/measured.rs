@@ -15,7 +15,7 @@ const LATE_SHARE: f64 = 0.005;
 
 /// Returns the outcome of a trial: of two ways, that of the worse. An error is one of the run, as a device that is gone or a way that
 /// no frame goes.
-pub(super) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f64) -> Result<Outcome, Failure> {
+pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f64) -> Result<Outcome, Failure> {
     if run.figures.iter().any(|figures| !figures.is_answered()) {
         report::end(args, &mut run)?;
     }

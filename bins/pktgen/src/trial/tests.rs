@@ -328,3 +328,34 @@ fn a_delay_is_found_within_what_frames_took() {
         assert!(found >= least * 0.992 && found <= most * 1.008, "{found} of {least} to {most}");
     }
 }
+
+/// A clock that jumped makes a trial void, and is no failure of the run; any other trouble is.
+#[test]
+fn a_clock_that_jumped_makes_a_trial_void() {
+    let setup = Setup::Frmol { rate: 1e6, max: None };
+    let mut test = setup.start(&Profile::default()).unwrap();
+    let (options, next) = (options(), test.next().unwrap());
+    let args = run_args(&options, &options.sizes().unwrap()[0], &setup, &next);
+    let run = |void: Option<&str>| super::Outcome {
+        frames: prepare(&args).unwrap(),
+        limits: Limits { duration: None, count: None },
+        names: Vec::new(),
+        asked: Vec::new(),
+        clock: Clock::new(
+            Bracket { before: 0, kernel_ns: 0, after: 0 },
+            Bracket { before: SECOND, kernel_ns: 1_000_000_000, after: SECOND },
+        )
+        .unwrap(),
+        cut: false,
+        figures: Vec::new(),
+        late: 0,
+        totals: Totals::default(),
+        void: void.map(str::to_owned),
+        narrow: None,
+        trouble: Err(Failure::usage("something is wrong")),
+    };
+    let outcome = measured::outcome(&args, run(Some("the clock jumped")), &next, 0.001).unwrap();
+    assert!(outcome.clock_jumped);
+    assert_eq!(test.tell(&outcome), Ok(::trial::Verdict::Void(::trial::Reason::Clock)));
+    assert!(measured::outcome(&args, run(None), &next, 0.001).is_err());
+}

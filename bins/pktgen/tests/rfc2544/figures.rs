@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trial::simulate::Truth;
-use trial::{AnyTest, Bursts, Ended, Setup};
+use trial::{AnyTest, Bursts, Ended, Reason, Setup};
 
 #[test]
 fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
@@ -80,6 +80,7 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
         None => assert_reason(&run, path, "throughput"),
     }
     are_not_beyond_the_delay(&run, path);
+    what_the_machine_did_is_said(path);
     // In the time of a burst at 3,000 a second 2 of 3 pass: the frame after 190 is the first that finds 64 before it. It finds fewer where
     // the cable was stopped at the end of the burst, for up to a millisecond without a word: then 2 frames are gone, and so 6 more pass.
     match value(&run, "back-to-back") {
@@ -133,6 +134,37 @@ fn are_not_beyond_the_delay(run: &Value, path: &str) {
         );
         // What a software NIC adds itself, and the clock's error, which is far less.
         assert!((1_999.9..=2_000.0 + 500.0 + away).contains(delay), "{run:#}");
+    }
+}
+
+/// Wherever the machine stopped generator or device, or frames went out in bursts, a trial is void or its row says how far it may be off.
+fn what_the_machine_did_is_said(path: &str) {
+    let report = report_of(path);
+    let rows = report.rows();
+    let row = |test: &str| rows.iter().find(|row| row.test.contains(test));
+    for part in report.parts() {
+        match &part.test {
+            AnyTest::Frmol(test) => {
+                let note = &row("forwarded at maximum load").unwrap().note;
+                let is_said = note.contains("the machine stopped generator or device for up to");
+                assert!(test.result().is_none_or(|result| is_said == (result.away > 1e-3)), "{note}");
+            }
+            AnyTest::Latency(test) => {
+                for result in test.results().iter().filter(|result| result.typical().is_some()) {
+                    let is_of = |row: &&trial::Row| row.test.starts_with("typical latency");
+                    let is_said = rows.iter().filter(is_of).any(|row| row.note.contains("too long by at most"));
+                    assert!(is_said || result.away.is_none_or(|away| away <= 0.0), "{report}");
+                }
+            }
+            _ => {}
+        }
+        // What may be lost for bursts of the generator decides about no load by itself.
+        for void in part.void.iter().filter(|void| void.reason == Reason::Bursts) {
+            let [least, most] = void.outcome.loss_range();
+            assert!(void.outcome.doubtful > 0 && least < most, "{void:?}");
+        }
+        let says_so = rows.iter().any(|row| row.size == part.size && row.note.contains("void trials"));
+        assert!(part.void.is_empty() || says_so, "{report}");
     }
 }
 

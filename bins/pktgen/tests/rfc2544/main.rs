@@ -12,5 +12,7 @@ mod known;
 #[cfg(test)]
 mod options;
 #[cfg(test)]
+mod progress;
+#[cfg(test)]
 mod reports;
 mod runs;

@@ -4,8 +4,8 @@ use crate::known::{folder_of, profile, simulated};
 use crate::runs::{DEVICE, SHORT, assert_done, pktgen, rfc2544, run_of};
 use serde_json::Value;
 use std::path::Path;
-use trial::Setup;
 use trial::simulate::{Device, Truth};
+use trial::{Method as _, Setup};
 
 /// The clock's error and what `calibrate` has measured stand in each report; a folder of the user's stays, and a pipe is no file of results.
 #[test]
@@ -182,6 +182,51 @@ fn nothing_that_counts_is_an_error_and_each_missing_figure_has_its_reason() {
     let (output, _) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap(), after);
+}
+
+/// A link that goes down every thousand steps of its NIC is down in each trial.
+#[test]
+fn a_link_that_falls_makes_trials_void() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
+    let ports = "soft:a?wire=peer:b&fault=link-flap:1000,soft:b";
+    let (output, said) = rfc2544(ports, ["--out", path], &[&options[..], &SHORT].concat());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no trial counted") && said.lines().count() == 1, "{said}");
+    let run = run_of(&pktgen(&["report", path, "--json"]));
+    for row in run["rows"].as_array().unwrap() {
+        assert!(row["value"].is_null() && row["note"] == "a link fell 3 times; 3 void trials", "{row}");
+    }
+    for limit in run["limits"].as_array().unwrap() {
+        assert!(limit["reason"] == "link", "{limit}");
+    }
+    assert_eq!(run["rows"].as_array().unwrap().len(), 2, "{run:#}");
+}
+
+/// Ports that send nothing at the highest load end no run: there is no rate to begin with, and the other sizes go on.
+#[test]
+fn a_highest_load_of_no_frames_has_a_reason() {
+    let profile = profile(0.4, 1);
+    let setup = Setup::Frmol { rate: 1e9, max: None };
+    let mut test = setup.start(&profile).unwrap();
+    let mut lines = format!("{}\n{}\n", trial::Line::run(profile.clone()), trial::Line::test(64, setup));
+    while let Some(next) = test.next() {
+        let outcome = trial::Outcome::new(0, 0);
+        lines += &format!("{}\n", trial::Line::trial(next, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let folder = folder_of(&lines);
+    let options = ["--one-way", "--sizes", "64", "--trial-time", "400ms", "--repetitions", "1", "--json"];
+    let options = [&options[..], &["--tests", "throughput,loss"]].concat();
+    let (output, said) = rfc2544("soft:a,soft:b", ["--resume", folder.path().to_str().unwrap()], &options);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no test that was asked for has a figure") && said.lines().count() == 1, "{said}");
+    let run = run_of(&output);
+    for test in ["throughput", "loss"] {
+        let row = run["rows"].as_array().unwrap().iter().find(|row| row["test"] == test).unwrap();
+        assert!(row["value"].is_null() && row["note"].as_str().unwrap().contains("none sent a frame"), "{row}");
+    }
 }
 
 #[test]
