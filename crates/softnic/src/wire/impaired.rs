@@ -352,3 +352,54 @@ impl Drop for ImpairedWire {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::peer::Cable;
+    use super::*;
+
+    /// Nanoseconds for which each of these frames is under way, which are sent at times that are given.
+    fn times(words: &[(&str, &str)], rate: Option<&str>, sent: impl Iterator<Item = u64>) -> Vec<u64> {
+        let mut written = Written::default();
+        for (key, value) in words {
+            *written.slot(key).unwrap() = Some(value);
+        }
+        let cable = Cable::new(["a".to_owned(), "b".to_owned()]);
+        let mut wire = ImpairedWire::new(PeerWire::attach(cable, 0, false), written.knobs(rate).unwrap().unwrap());
+        let mut take = |now| {
+            wire.take(&[0; 60], now);
+            wire.arrivals.back().unwrap() - now
+        };
+        sent.map(&mut take).collect()
+    }
+
+    #[test]
+    fn a_jitter_is_even_between_nothing_and_its_size() {
+        let (count, spread) = (20_000, 20_000.0);
+        let knobs = [("delay", "1ms"), ("jitter", "20us"), ("seed", "5")];
+        // Far enough from each other that none waits for the one before.
+        let times = times(&knobs, None, (0..count).map(|number| number * 1_000_000));
+        assert!(times.iter().all(|time| (1_000_000..1_020_000).contains(time)));
+        let jitters: Vec<f64> = times.iter().map(|time| f64::from(u32::try_from(time - 1_000_000).unwrap())).collect();
+        // Each tenth of it has a tenth of the frames, within five deviations.
+        let (each, share) = (f64::from(u32::try_from(count).unwrap()) * 0.1, spread * 0.1);
+        for tenth in 0..10 {
+            let from = f64::from(tenth) * share;
+            let frames = jitters.iter().filter(|jitter| (from..from + share).contains(*jitter)).count();
+            let off = (f64::from(u32::try_from(frames).unwrap()) - each).abs();
+            assert!(off < 5.0 * (each * 0.9).sqrt(), "{frames} frames in tenth {tenth}");
+        }
+        let mean = jitters.iter().sum::<f64>() / (each * 10.0);
+        assert!((mean / spread - 0.5).abs() < 5.0 * (1.0 / 12.0_f64).sqrt() / (each * 10.0).sqrt(), "{mean}");
+    }
+
+    #[test]
+    fn a_delay_and_a_rate_are_as_long_as_they_are() {
+        let delay = times(&[("delay", "1.5ms")], None, (0..100).map(|number| number * 10));
+        assert!(delay.iter().all(|time| *time == 1_500_000), "{delay:?}");
+        // All at once: each leaves half a millisecond after the one before, and stays so long on the way.
+        let rate = times(&[("delay", "1ms")], Some("2k"), std::iter::repeat_n(7, 100));
+        let due = |number: u64| 1_000_000 + (number + 1) * 500_000;
+        assert!((0..100).zip(&rate).all(|(number, time)| time.abs_diff(due(number)) <= 1), "{rate:?}");
+    }
+}
