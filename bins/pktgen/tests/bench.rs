@@ -111,6 +111,37 @@ fn the_page_of_stored_results_is_made_of_them() {
     assert!(std::fs::read_to_string(&page).unwrap() == read("index.html"), "index.html: {anew}");
     let shown = text(pktgen(&["bench", "--show", folder]).stdout);
     assert!(shown == read("results.txt"), "results.txt: {anew}");
+    // What is compared is what differs in one thing: the flow of the switch with frames of a size, and the path of a figure.
+    for (name, figure, pairs) in [
+        ("ovs", "forwarded", &[["64, NORMAL", "64, port flow"], ["1500, NORMAL", "1500, port flow"]][..]),
+        (
+            "latency",
+            "latency",
+            &[["kernel, mean", "bypass, mean"], ["kernel, p99", "bypass, p99"], ["kernel, most", "bypass, most"]],
+        ),
+    ] {
+        let stored: Value = serde_json::from_str(&read(&format!("{name}.json"))).unwrap();
+        let medians = stored["points"].as_array().unwrap().iter().map(|point| {
+            let mut figures: Vec<f64> =
+                point[figure].as_array().unwrap().iter().map(|one| one.as_f64().unwrap()).collect();
+            figures.sort_by(f64::total_cmp);
+            let middle = figures.len() / 2;
+            if figures.len() % 2 == 1 { figures[middle] } else { f64::midpoint(figures[middle - 1], figures[middle]) }
+        });
+        let medians: Vec<f64> = medians.collect();
+        let of_this = shown.split("\n\n").find(|one| one.starts_with(&format!("{name}: "))).unwrap();
+        for ([from, to], medians) in pairs.iter().zip(medians.chunks(2)) {
+            let at = of_this.rfind(&format!("{from}: ")).unwrap();
+            let (sentence, _) = of_this[at..].split_once(" than these points differ from themselves").unwrap();
+            let factor = format!("x: {}", if sentence.ends_with("no more") { "no more" } else { "more" });
+            assert!(sentence.contains(&format!("; {to}: ")), "{sentence}");
+            assert!(
+                sentence.ends_with(&format!(", {:.2}{factor}", medians[1] / medians[0])),
+                "{sentence}: {medians:?}"
+            );
+        }
+        assert!(!of_this.contains("Medians reach from"), "{of_this}");
+    }
 }
 
 #[test]

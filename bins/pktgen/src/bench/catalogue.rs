@@ -13,6 +13,8 @@ pub(crate) struct Experiment {
     pub(crate) points: &'static [u32],
     /// What points from 1 on are called, if their numbers do not say it.
     pub(crate) names: &'static [&'static str],
+    /// Points that are compared with each other, if not all are with all.
+    pub(crate) pairs: &'static [[u32; 2]],
     /// Why `pktgen` cannot do it by itself.
     pub(crate) cannot: Option<&'static str>,
     /// What a document says, or that it has no figures.
@@ -73,6 +75,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "packets of a burst",
         points: &[1, 2, 4, 8, 16, 32, 64, 128, 256],
         names: &[],
+        pairs: &[],
         cannot: None,
         words: "Bursts are the main lever; gains end where they leave the first cache (ixy, 5.2 and figure 4, whose values are drawn only).",
         published: &[figure("saved from 1 to 32 packets", 300.0, "cycles a packet", "ixy, section 5.3")],
@@ -84,6 +87,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "descriptors of each ring",
         points: &[64, 128, 256, 512, 1024, 2048, 4096],
         names: &[],
+        pairs: &[],
         cannot: None,
         words: "Above 64 descriptors throughput does not change, and latency under overload grows in proportion to the ring (ixy, 5.4, figure 5 \
                 and table 2, whose values are drawn only).",
@@ -96,6 +100,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "size of a page, KiB",
         points: &[4, 2048],
         names: &[],
+        pairs: &[],
         cannot: None,
         words: "Huge pages bring little in a driver (ixy, 5.5), and larger huge pages nothing in a router (thesis, table 4.7).",
         published: &[
@@ -113,6 +118,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "frame size with check sequence, bytes",
         points: &[64, 128, 256, 512, 1024, 1280, 1518],
         names: &[],
+        pairs: &[],
         cannot: None,
         words: "Load without loss of two ports of 10 Gbit/s, as a share of the line, for l3fwd on one core and on two.",
         published: &[
@@ -131,6 +137,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "flows in turn",
         points: &[1, 10, 100, 1_000, 10_000, 100_000, 1_000_000],
         names: &[],
+        pairs: &[],
         cannot: None,
         words: "The white paper measures with 20,000 flows each way, and with no other number.",
         published: &[],
@@ -142,6 +149,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "lcores",
         points: &[1, 2],
         names: &["one for all", "one for the NICs"],
+        pairs: &[],
         cannot: None,
         words: "A router that shares its lcore with the port that sends forwards half, on its sibling thread two thirds.",
         published: &[
@@ -161,6 +169,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "where NIC and core are",
         points: &[],
         names: &[],
+        pairs: &[],
         cannot: Some("it needs a card on each of two NUMA nodes"),
         words: "With small frames, cards and cores on different sockets cost 18 to 30 % of the load (white paper); lcores on two nodes cost nothing (thesis).",
         published: &[
@@ -178,6 +187,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "frame size and flow",
         points: &[1, 2, 3, 4],
         names: &["64, NORMAL", "64, port flow", "1500, NORMAL", "1500, port flow"],
+        pairs: &[[1, 2], [3, 4]],
         cannot: None,
         words: "A flow from port to port instead of the NORMAL action more than doubles small frames.",
         published: &[
@@ -196,6 +206,7 @@ pub(crate) const ALL: &[Experiment] = &[
         what: "figure of 100 pings",
         points: &[1, 2, 3, 4, 5, 6],
         names: &["kernel, mean", "bypass, mean", "kernel, p99", "bypass, p99", "kernel, most", "bypass, most"],
+        pairs: &[[1, 2], [3, 4], [5, 6]],
         cannot: None,
         words: "A user-space stack on a card saves a quarter of the round trip.",
         published: &[
@@ -222,6 +233,7 @@ mod tests {
             assert_ne!(one.points.is_empty(), one.cannot.is_none(), "{}", one.name);
             assert!(one.names.is_empty() || one.names.len() == one.points.len(), "{}", one.name);
             assert!(one.cannot.is_none() || !one.published.is_empty(), "{}", one.name);
+            assert!(one.pairs.as_flattened().iter().all(|point| one.points.contains(point)), "{}", one.name);
         }
     }
 }

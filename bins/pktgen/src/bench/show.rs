@@ -52,14 +52,18 @@ fn conclusion(experiment: &Experiment, results: &Results) -> Option<String> {
     }
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
     let mut sentences = Vec::new();
-    if most > STEADY {
+    if most > STEADY && experiment.pairs.is_empty() {
         sentences.push(format!(
             "The same point was measured up to {most:.1}x apart, so that smaller differences say nothing."
         ));
     } else if results.points.iter().all(Measured::is_single) {
         sentences.push("Each point was measured once, so that nobody knows how far apart two times are.".to_owned());
     }
-    sentences.extend(reach(experiment, results, most));
+    if experiment.pairs.is_empty() {
+        sentences.extend(reach(experiment, results, most));
+    } else {
+        sentences.extend(experiment.pairs.iter().filter_map(|pair| compared(experiment, results, *pair)));
+    }
     sentences.push(experiment.conclusion.to_owned());
     Some(sentences.join(" "))
 }
@@ -67,6 +71,25 @@ fn conclusion(experiment: &Experiment, results: &Results) -> Option<String> {
 /// How far apart a point was measured.
 fn spread(one: &Measured) -> Option<f64> {
     one.forwarded().or(one.latency()).filter(|figure| figure.min > 0.0).map(|figure| figure.max / figure.min)
+}
+
+/// What two points have for medians, and whether these differ by more than the points do from themselves.
+fn compared(experiment: &Experiment, results: &Results, pair: [u32; 2]) -> Option<String> {
+    let mut of_pair = pair.map(|point| results.points.iter().find(|one| one.point == point)).into_iter();
+    let (one, other) = (of_pair.next()??, of_pair.next()??);
+    let figure = |one: &Measured| one.forwarded().map(|rate| (true, rate)).or(one.latency().map(|time| (false, time)));
+    let ((is_rate, first), (_, second)) = (figure(one)?, figure(other)?);
+    let most = [one, other].into_iter().filter_map(spread).fold(1.0, f64::max);
+    let factor = second.median / first.median;
+    let beyond = if factor.max(1.0 / factor) > most.max(STEADY) { "more" } else { "no more" };
+    let words =
+        |value: f64| if is_rate { format!("{} pps", number(value, 0)) } else { format!("{} us", number(value, 1)) };
+    let [from, to] = pair.map(|point| experiment.name_of(point));
+    Some(format!(
+        "{from}: {}; {to}: {}, {factor:.2}x: {beyond} than these points differ from themselves ({most:.2}x).",
+        words(first.median),
+        words(second.median)
+    ))
 }
 
 /// From which median to which the points reach, and whether that is more than a point differs from itself.
