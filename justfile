@@ -47,16 +47,17 @@ bench *ARGS:
 experiments *ARGS:
     cargo run --release --bin pktgen -- bench --out target/experiments --html target/experiments/index.html {{ARGS}}
 
-# The page of stored experiments, or another, as Chromium shows it: light, dark and on paper (target/pages).
+# The page of stored experiments, or another, as Chromium shows it: light, dark and on paper (target/pages; Chromium).
 pages FILE="benches/experiments/index.html":
     #!/bin/sh
     set -eu
-    browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || { echo "no Chromium is installed"; exit 0; }
+    browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || { echo "no Chromium is installed" >&2; exit 1; }
     mkdir -p target/pages
     page="file://$(realpath {{quote(FILE)}})"
     show() { "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars "$@" "$page"; }
-    show --blink-settings=preferredColorScheme=1 --window-size=1200,6000 --screenshot=target/pages/light.png
-    show --blink-settings=preferredColorScheme=0 --window-size=1200,6000 --screenshot=target/pages/dark.png
+    # Chromium draws no more than 16,384 rows.
+    show --blink-settings=preferredColorScheme=1 --window-size=1200,16000 --screenshot=target/pages/light.png
+    show --blink-settings=preferredColorScheme=0 --window-size=1200,16000 --screenshot=target/pages/dark.png
     show --no-pdf-header-footer --print-to-pdf=target/pages/print.pdf
 
 # Instructions per packet, counted by callgrind: of drivers and router, and of frames that are generated.
