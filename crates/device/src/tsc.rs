@@ -46,12 +46,27 @@ pub fn is_invariant() -> bool {
 pub fn frequency_hz() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();
     *HZ.get_or_init(|| {
-        let (t0, c0) = (Instant::now(), now());
+        let (t0, c0) = reading();
         while t0.elapsed() < Duration::from_millis(20) {
             std::hint::spin_loop();
         }
-        let (ticks, elapsed) = (now() - c0, t0.elapsed());
-        let hz = u128::from(ticks) * 1_000_000_000 / elapsed.as_nanos().max(1);
+        let (t1, c1) = reading();
+        let hz = u128::from(c1.saturating_sub(c0)) * 1_000_000_000 / (t1 - t0).as_nanos().max(1);
         u64::try_from(hz).unwrap_or(u64::MAX)
     })
 }
+
+/// Reads clock and counter, of some times the one in which the least lay between them: the core may be taken away there.
+fn reading() -> (Instant, u64) {
+    let read = || {
+        let before = now();
+        let time = Instant::now();
+        let width = now().saturating_sub(before);
+        (width, time, before + width / 2)
+    };
+    let (_, time, ticks) =
+        (1..READINGS).map(|_| read()).fold(read(), |best, new| if new.0 < best.0 { new } else { best });
+    (time, ticks)
+}
+
+const READINGS: u32 = 8;
