@@ -184,3 +184,22 @@ fn both_ports_of_a_run_are_hosts() {
         assert!(direction["received"].as_u64() > Some(0), "{object} {errors}");
     }
 }
+
+/// Linux as the router between both ports, as the manual's example has it; it drops what does not come from where it would answer.
+#[test]
+fn a_router_with_strict_reverse_paths_passes_what_ports_send() {
+    let Some(namespace) = namespace() else { return };
+    namespace.output(&["sh", "-c", "cd /proc/sys/net/ipv4; echo 1 >ip_forward; echo 1 >conf/all/rp_filter"]);
+    let addresses = ["--answer", "198.18.0.2/24,198.19.0.2/24", "--gateway", "198.18.0.1,198.19.0.1"];
+    let to = ["--dst-ip", "198.19.0.2,198.18.0.2", "--rate", "500", "--count", "200", "--flows", "50"];
+    let run = Pktgen::start(
+        &namespace,
+        &[&["run", "soft:a?wire=tap:rwa", "soft:b?wire=tap:rwb"][..], &addresses, &to].concat(),
+    );
+    let run = run.connect(&namespace, "rwa", &["198.18.0.1/24"]).connect(&namespace, "rwb", &["198.19.0.1/24"]);
+    let (code, object, errors) = run.end();
+    assert_eq!(code, Some(0), "{object} {errors}");
+    for direction in object["directions"].as_array().expect("two of them") {
+        assert!(direction["received"] == 200 && direction["lost"] == 0, "{object} {errors}");
+    }
+}

@@ -16,7 +16,6 @@ use cli::exit::Failure;
 use measure::{Clock, Kind, Load, Pacer, Rate};
 use std::fs::File;
 use std::io::Read as _;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use stream::{Definition, Flows, Stream};
@@ -288,7 +287,7 @@ impl Frames {
         }
         let kind = args.tag.unwrap_or(Kind::Full);
         let mut definitions = if self.definitions.is_empty() {
-            let flows = Flows { source_mac: source, destination_mac: destination, ..flows(args, args.dst_ip(port)) };
+            let flows = Flows { source_mac: source, destination_mac: destination, ..flows(args, port) };
             vec![flows.definition().map_err(Failure::usage)?]
         } else {
             self.definitions.clone()
@@ -332,7 +331,7 @@ impl Frames {
         let destination = args.dst_ip(port);
         let least = if destination.is_ipv4() { "60" } else { "76" };
         let sizes = least.parse().map_err(Failure::usage)?;
-        let flows = Flows { source_mac, destination_mac, sizes, flows: 1, ..flows(args, destination) };
+        let flows = Flows { source_mac, destination_mac, sizes, flows: 1, ..flows(args, port) };
         let stream = Stream::flows(&flows, Kind::Full.bytes(), args.seed).map_err(Failure::usage)?;
         let part = Part::new(0, stream, 1, Kind::Full).map_err(Failure::usage)?;
         Ok(Traffic::new(vec![part], flows.sizes.largest()))
@@ -437,12 +436,9 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The flows that options describe.
-fn flows(args: &TrafficArgs, destination: IpAddr) -> Flows {
-    let defaults = Flows::default();
-    let source = match destination {
-        IpAddr::V4(_) => defaults.source,
-        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(),
-    };
-    Flows { sizes: args.size.clone(), flows: args.flows, source, destination, ..defaults }
+/// The flows of a port that options describe.
+fn flows(args: &TrafficArgs, port: usize) -> Flows {
+    let destination = args.dst_ip(port);
+    let source = args.src_ip(port, destination);
+    Flows { sizes: args.size.clone(), flows: args.flows, source, destination, ..Flows::default() }
 }

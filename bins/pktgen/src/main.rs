@@ -31,9 +31,15 @@ fn main() -> ExitCode {
     cli::exit::run("pktgen", || {
         let args: Args = cli::exit::parse("pktgen")?;
         match args.command {
-            Command::Tx(args) => run::transmit(&args),
+            Command::Tx(mut args) => {
+                args.traffic.own = args.hosting.answering.own();
+                run::transmit(&args)
+            }
             Command::Rx(args) => run::receive(&args),
-            Command::Run(args) => trial::run(&args),
+            Command::Run(mut args) => {
+                args.run.traffic.own = args.run.hosting.answering.own();
+                trial::run(&args)
+            }
             Command::Calibrate(args) => calibrate::run(&args),
             Command::Ping(args) => ping::run(&args),
             Command::Rfc2544(args) => rfc2544::run(&args),

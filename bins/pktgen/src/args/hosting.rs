@@ -42,6 +42,11 @@ impl Answering {
         self.answer.get(port).map_or(&[], |addresses| &addresses.0)
     }
 
+    /// Returns the addresses of all ports.
+    pub(crate) fn own(&self) -> Vec<Vec<IpAddr>> {
+        self.answer.iter().map(|Addresses(all)| all.iter().map(InterfaceAddress::ip).collect()).collect()
+    }
+
     /// Refuses addresses for more ports than there are.
     pub(crate) fn check(&self, ports: usize) -> Result<(), Failure> {
         fits("--answer", self.answer.len(), ports)

@@ -324,6 +324,7 @@ impl Rfc2544Args {
         traffic.flows = self.flows();
         traffic.dst_mac.clone_from(&self.dst_mac);
         traffic.dst_ip.clone_from(&self.dst_ip);
+        traffic.own = self.hosting.answering.own();
         if self.ipv6 && self.dst_ip.is_empty() {
             traffic.dst_ip = vec![Ipv6Addr::new(0x2001, 2, 0, 0x8000, 0, 0, 0, 1).into()];
         }

@@ -3,7 +3,7 @@
 use super::{Pace, mac};
 use crate::frames::Speed;
 use measure::{Kind, Load};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use stream::Sizes;
 
@@ -52,10 +52,14 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
     pub(crate) dst_ip: Vec<IpAddr>,
 
-    /// Flows to send in turn each way, up to 1048576; they differ in the source address, from 198.18.0.1 or 2001:2::1 upwards, and above
+    /// Flows to send in turn each way, up to 1048576; they differ in the source address, from that of --answer or 198.18.0.1 or 2001:2::1 upwards, and above
     /// 65,534 in the source port too
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) flows: u64,
+
+    /// Addresses that ports answer for: of the first, the second, ... ([`Hosting`]).
+    #[arg(skip)]
+    pub(crate) own: Vec<Vec<IpAddr>>,
 }
 
 impl TrafficArgs {
@@ -73,6 +77,7 @@ impl TrafficArgs {
             dst_mac: Vec::new(),
             dst_ip: Vec::new(),
             flows: 1,
+            own: Vec::new(),
         }
     }
 
@@ -84,6 +89,16 @@ impl TrafficArgs {
     /// The MAC address that frames of a port are for, if one is given.
     pub(crate) fn dst_mac(&self, port: usize) -> Option<[u8; 6]> {
         self.dst_mac.get(port % 2).or(self.dst_mac.last()).copied()
+    }
+
+    /// The IP address that frames of a port come from, in its first flow, if they are for this one: a router that looks where frames
+    /// come from (RFC 3704) takes those of its network.
+    pub(crate) fn src_ip(&self, port: usize, destination: IpAddr) -> IpAddr {
+        let own = self.own.get(port).into_iter().flatten().find(|own| own.is_ipv4() == destination.is_ipv4());
+        own.copied().unwrap_or(match destination {
+            IpAddr::V4(_) => Ipv4Addr::new(198, 18, 0, 1).into(),
+            IpAddr::V6(_) => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(),
+        })
     }
 
     /// The IP address that frames of a port are for.
