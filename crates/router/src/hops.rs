@@ -11,7 +11,7 @@ use crate::{Destination, Neighbour};
 use lpm::NextHop;
 use mempool::Packet;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Buckets of a group: a flow belongs to one of them, and each belongs to a member.
@@ -33,7 +33,8 @@ pub enum Target {
 pub struct Group(pub(crate) u32);
 
 /// A [`Target`] in 64 bits: in the upper 16 the interface, or one of the marks below; in the others what it says. A
-/// neighbour to be probed has [`Self::PROBE`] set in its interface, which is none then.
+/// neighbour to be probed has [`Self::PROBE`] set in its interface, which is none then; one to be found is a refusal with
+/// [`Self::WANTED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -43,6 +44,8 @@ impl Word {
     /// Numbers of interfaces are below.
     pub(crate) const INTERFACES: u16 = 0x7E00;
     const PROBE: u16 = 0x8000;
+    /// Refusals are below.
+    const WANTED: u64 = 1 << 32;
 
     /// `target`, whose interface is below [`Self::INTERFACES`].
     pub(crate) fn new(target: Target) -> Self {
@@ -83,16 +86,27 @@ impl Word {
         start[12..16].copy_from_slice(&tag);
     }
 
-    /// The word of a neighbour with the mark that it is to be probed.
-    fn with_probe(self) -> Self {
-        Self(self.0 | u64::from(Self::PROBE) << 48)
+    /// The word of a neighbour with the mark that it is to be probed, and that of one to be found; `None` if there is no such.
+    fn marked(target: Target) -> Option<Self> {
+        let Self(plain) = Self::new(target);
+        match target {
+            Target::Neighbour(_) => Some(Self(plain | u64::from(Self::PROBE) << 48)),
+            Target::Refused(Refusal::Unresolved) => Some(Self(plain | Self::WANTED)),
+            _ => None,
+        }
     }
 
-    /// The word of a neighbour to be probed without that mark; `None` of all other words.
-    fn without_probe(self) -> Option<Self> {
+    /// A word marked so without its mark; `None` of all other words.
+    #[inline]
+    fn without_mark(self) -> Option<Self> {
+        if self.mark() & Self::PROBE == 0 {
+            return None;
+        }
+        if self.mark() == Self::REFUSED {
+            return (self.0 & Self::WANTED != 0).then_some(Self(self.0 & !Self::WANTED));
+        }
         let interface = self.mark() & !Self::PROBE;
-        let is_marked = self.mark() & Self::PROBE != 0 && interface < Self::INTERFACES;
-        is_marked.then_some(Self(self.rest() | u64::from(interface) << 48))
+        (interface < Self::INTERFACES).then_some(Self(self.rest() | u64::from(interface) << 48))
     }
 
     /// Why packets to it are refused, unless it is a neighbour's. Groups are not members.
@@ -112,6 +126,8 @@ pub(crate) struct Shared {
     buckets: Box<[AtomicU32]>,
     policy: AtomicU32,
     seed: u64,
+    /// Whether packets by a group that take a mark off leave.
+    members_pass: AtomicBool,
     /// How often something was given up that a forwarder may still hold in the middle of a burst.
     generation: AtomicU64,
     /// Of each forwarder, the generation in which its newest burst began.
@@ -133,6 +149,7 @@ impl Shared {
             buckets: filled(buckets, || AtomicU32::new(u32::MAX))?,
             policy: AtomicU32::new(Policy::Addresses as u32),
             seed,
+            members_pass: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             seen: Mutex::default(),
         })
@@ -158,11 +175,20 @@ impl Shared {
         }
     }
 
-    /// Has the next packet to a neighbour refused as [`Refusal::Probe`]. `target` is what the next hop leads to.
+    /// Marks the word of a neighbour, or of one that is not resolved. `target` is what the next hop leads to.
     pub(crate) fn probe(&self, number: u32, target: Target) {
-        if let (Some(word), Target::Neighbour(_)) = (self.hops.get(number as usize), target) {
-            word.store(Word::new(target).with_probe().0, Ordering::Release);
+        if let (Some(word), Some(marked)) = (self.hops.get(number as usize), Word::marked(target)) {
+            word.store(marked.0, Ordering::Release);
         }
+    }
+
+    /// Whether a word has a mark that no packet has taken off.
+    pub(crate) fn is_marked(&self, number: u32) -> bool {
+        self.word(number).is_some_and(|word| word.without_mark().is_some())
+    }
+
+    pub(crate) fn set_members_pass(&self, pass: bool) {
+        self.members_pass.store(pass, Ordering::Relaxed);
     }
 
     /// The buckets of a group.
@@ -256,19 +282,22 @@ impl Shared {
         Some(member.ok_or(Refusal::Unresolved))
     }
 
-    /// The word of a next hop that a packet is about to leave by, which may be marked to be probed: then the first packet takes the mark
-    /// off, and is refused. Other words stay as they are.
+    /// The word of a next hop that a packet is about to leave by, which may be marked: then the first packet takes the mark off, and is
+    /// refused if it is to probe a neighbour, unless it came by a group and those are to pass. Other words stay as they are.
     ///
     /// The word marked and the word without the mark say the same, so the exchange is right whatever was written meanwhile: it
     /// succeeds only if the writer's last word is that of this neighbour, at this address, and leaves just that.
-    fn take_probe(&self, number: u32, word: Word) -> Result<Word, Refusal> {
-        let (Some(plain), Some(place)) = (word.without_probe(), self.hops.get(number as usize)) else {
+    #[inline]
+    fn take_mark(&self, number: u32, word: Word, by_group: bool) -> Result<Word, Refusal> {
+        let (Some(plain), Some(place)) = (word.without_mark(), self.hops.get(number as usize)) else {
             return Ok(word);
         };
         match place.compare_exchange(word.0, plain.0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Err(Refusal::Probe),
+            Ok(_) if by_group && self.members_pass.load(Ordering::Relaxed) => Ok(plain),
+            Ok(_) if plain.mark() < Word::INTERFACES => Err(Refusal::Probe),
+            Ok(_) => Ok(plain),
             // Another one was first, or the word is a new one, whose mark, if any, is for the next packet.
-            Err(now) => Ok(Word(now).without_probe().unwrap_or(Word(now))),
+            Err(now) => Ok(Word(now).without_mark().unwrap_or(Word(now))),
         }
     }
 }
@@ -326,13 +355,13 @@ impl NextHops for &Shared {
 
     #[inline(never)]
     fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal> {
-        let mut number = number;
+        let (route, mut number) = (number, number);
         let mut word = self.word(number).ok_or(Refusal::NoRoute)?;
         if let Some(member) = self.member_number(word, frame) {
             number = member?;
             word = self.word(number).ok_or(Refusal::Unresolved)?;
         }
-        let word = self.take_probe(number, word)?;
+        let word = self.take_mark(number, word, number != route)?;
         let exit = self.interfaces.exit(word.mark()).ok_or_else(|| word.refusal())?;
         let Exit { link, port, tag } = exit.ok_or(Refusal::Unresolved)?;
         let is_v6 = frame.get(HEADER - 2..HEADER) == Some(&ethernet::IPV6);

@@ -113,8 +113,9 @@ impl LiveFib {
         (self.v4.len(), self.v6.len())
     }
 
-    /// Has the next packet to a neighbour refused as [`Refusal::Probe`], one packet, whoever forwards it. A change of the next hop calls
-    /// it off. Returns whether the next hop leads to a neighbour; if not, nothing happens.
+    /// Has the next packet to a neighbour refused as [`Refusal::Probe`], one packet, whoever forwards it: that packet takes a mark off, as
+    /// does the next one that is refused as [`Refusal::Unresolved`] there. A change of the next hop calls it off. Returns whether the next
+    /// hop leads to a neighbour; if not, and it is not unresolved, nothing happens.
     ///
     /// # Errors
     ///
@@ -123,6 +124,18 @@ impl LiveFib {
         let target = self.next_hop(hop)?;
         self.shared.probe(hop.get(), target);
         Ok(matches!(target, Target::Neighbour(_)))
+    }
+
+    /// Returns whether no packet has taken off the mark of [`Self::probe`] yet; `false` if there was none.
+    #[must_use]
+    pub fn is_marked(&self, hop: NextHop) -> bool {
+        self.shared.is_marked(hop.get())
+    }
+
+    /// Has packets by a group leave, too, that take off the mark of [`Self::probe`], or refuses them. Who refuses them leaves them to
+    /// somebody who may choose another member; who lets them leave probes members whose mark is taken off by other means.
+    pub fn set_members_pass(&mut self, pass: bool) {
+        self.shared.set_members_pass(pass);
     }
 
     /// Sets what tells the flows apart that groups spread.

@@ -397,6 +397,48 @@ fn a_probe_takes_one_packet_and_only_that() {
     assert_eq!(station_of(asked.one(&four)), Err(Refusal::Unresolved));
 }
 
+#[test]
+fn packets_by_a_group_take_marks_off_and_leave_if_they_are_to() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hops = [1, 2].map(|last| fib.add_next_hop(station(1, last)).unwrap());
+    let group = fib.add_group(&hops.map(|hop| (hop, 1))).unwrap();
+    let by_group = fib.add_next_hop(Target::Group(group)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), hops[0]).unwrap();
+    fib.insert_ipv4("10.1.9.0/24".parse().unwrap(), by_group).unwrap();
+    let flows: Vec<Vec<u8>> = (0..40).map(|flow| udp4(v4(flow), Ipv4Addr::new(10, 1, 9, 1), (7, 8))).collect();
+    let before = spread(&mut asked, &flows);
+    let flow_of = |last| &flows[before.iter().position(|station| *station == last).unwrap()];
+    assert!(!fib.is_marked(hops[0]) && !fib.is_marked(by_group));
+
+    fib.set_members_pass(true);
+    fib.probe(hops[0]).unwrap();
+    assert!(asked.one(flow_of(2)).is_ok() && fib.is_marked(hops[0]), "by the other member");
+    assert!(asked.one(flow_of(1)).is_ok() && !fib.is_marked(hops[0]));
+    assert_eq!(spread(&mut asked, &flows), before);
+    // Not by the group, or if they are not to.
+    fib.probe(hops[0]).unwrap();
+    assert_eq!(asked.one(&udp4(v4(1), v4(2), (1, 2))), Err(Refusal::Probe));
+    assert!(!fib.is_marked(hops[0]));
+    fib.set_members_pass(false);
+    fib.probe(hops[0]).unwrap();
+    assert_eq!(asked.one(flow_of(1)), Err(Refusal::Probe));
+
+    // One that is not resolved, by a group or not; no other refusal has a mark.
+    fib.set_next_hop(hops[0], Target::Refused(Refusal::Unresolved)).unwrap();
+    for frame in [flow_of(1), &udp4(v4(1), v4(2), (1, 2))] {
+        fib.probe(hops[0]).unwrap();
+        assert!(fib.is_marked(hops[0]));
+        assert_eq!(asked.one(frame), Err(Refusal::Unresolved));
+        assert!(!fib.is_marked(hops[0]));
+        assert_eq!(asked.one(frame), Err(Refusal::Unresolved));
+    }
+    fib.set_next_hop(hops[0], Target::Refused(Refusal::LeftToHost)).unwrap();
+    fib.probe(hops[0]).unwrap();
+    assert!(!fib.is_marked(hops[0]));
+    assert_eq!(asked.one(flow_of(1)), Err(Refusal::LeftToHost));
+}
+
 /// While one thread marks a neighbour and moves it, no forwarder sends to the station before, once it has seen the one after.
 #[test]
 fn a_mark_taken_off_never_brings_an_old_station_back() {
