@@ -1,10 +1,11 @@
 //! From a socket into a mirror: the kernel's tables are read, then followed.
 
-use crate::message::{Body, Dump, Family, Messages, flags};
+use crate::message::{Body, Dump, Family, Messages, flags, use_neighbour};
 use crate::mirror::{Event, Mirror, Ports};
 use crate::socket::{Received, Socket};
 use crate::{Error, RECEIVE_BUFFER};
 use rustix::io::Errno;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// How far a call to [`Follower::read`] came.
@@ -80,6 +81,8 @@ pub struct Follower {
     /// There was a doubt since the first of them: what they have shown may be gone.
     stale: bool,
     counts: Counts,
+    /// The kernel does not let this process use neighbours.
+    refuses: bool,
 }
 
 impl Follower {
@@ -100,7 +103,8 @@ impl Follower {
     pub fn with_buffer(ports: Ports, receive_buffer: usize) -> Result<Self, Error> {
         let socket = Socket::open(receive_buffer)?;
         let (mirror, counts) = (Mirror::new(ports), Counts::default());
-        let mut follower = Self { socket, mirror, step: None, sequence: 0, shrunk: 0, stale: false, counts };
+        let mut follower =
+            Self { socket, mirror, step: None, sequence: 0, shrunk: 0, stale: false, counts, refuses: false };
         follower.ask(0, false)?;
         Ok(follower)
     }
@@ -153,6 +157,34 @@ impl Follower {
         self.ask(0, false)
     }
 
+    /// Has the kernel do with these neighbours, by interface and address, as if a packet went to each: whether one that is STALE is still
+    /// there it asks, and where one is that has failed or is not known. Others stay as they are. It does not wait for answers, of which
+    /// there are none but errors. Give some hundreds at once at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`].
+    pub fn use_neighbours(&self, neighbours: &[(u32, IpAddr)]) -> Result<(), Error> {
+        let mut requests = Vec::new();
+        for (interface, address) in neighbours.iter().copied() {
+            match self.mirror.neighbour(interface, address) {
+                None => requests.extend(use_neighbour(interface, address, true)),
+                Some(known) if known.state & (STALE | FAILED) != 0 => {
+                    requests.extend(use_neighbour(interface, address, false));
+                }
+                // Of one that is permanent the kernel would forget that.
+                Some(_) => {}
+            }
+        }
+        if requests.is_empty() { Ok(()) } else { self.socket.send(&requests) }
+    }
+
+    /// Returns whether the kernel obeys [`Follower::use_neighbours`]: not once it has refused that for want of CAP_NET_ADMIN.
+    #[must_use]
+    pub fn may_use_neighbours(&self) -> bool {
+        !self.refuses
+    }
+
     /// Reads at most `budget` datagrams, without waiting, and tells what changes.
     ///
     /// # Errors
@@ -190,6 +222,10 @@ impl Follower {
                         Body::Done(code) | Body::Error(code) => refused = Some((*step, code)),
                         _ => {}
                     }
+                } else if let Body::Error(code) = message.body {
+                    let is_refused = Errno::PERM.raw_os_error() == code.saturating_neg();
+                    // Dumps have other numbers, those of events are no errors.
+                    self.refuses |= message.port == port && message.sequence == 0 && is_refused;
                 } else if may_remove_routes(&message.body) {
                     self.step.iter_mut().for_each(Step::shrink);
                 }
@@ -282,6 +318,10 @@ const _: () = assert!(matches!(Dump::ALL[V6_ROUTES], Dump::Routes(Family::V6)));
 /// Dumps of IPv6 routes in a row that may have passed over some, and take nothing away. The next one does: what none of them all has shown.
 /// Each passes over others, as many as went away meanwhile.
 const UNSWEPT: u32 = 8;
+
+/// NUD_STALE and NUD_FAILED.
+const STALE: u16 = 0x04;
+const FAILED: u16 = 0x20;
 
 /// Whether there may be fewer IPv6 routes than before. When some are added, too, the kernel goes on with a dump by their number
 /// (`fib6_dump_table`): of those behind as many are passed over as went away in front, and nothing says so.

@@ -15,6 +15,7 @@ pub use link::{Address, Link, Netconf, NetconfScope};
 pub use neighbour::NeighbourMessage;
 pub use next_hop::NextHop;
 pub use request::Dump;
+pub(crate) use request::use_neighbour;
 pub use route::{Leg, LegFlags, Legs, Route, RouteKind};
 pub use rule::Rule;
 

@@ -266,6 +266,11 @@ impl Mirror {
         self.neighbours.iter().map(|((interface, address), known)| (*interface, *address, known.value))
     }
 
+    /// What is known of a neighbour.
+    pub(crate) fn neighbour(&self, interface: u32, address: IpAddr) -> Option<Neighbour> {
+        self.neighbours.get(&(interface, address)).map(|known| known.value)
+    }
+
     /// Every interface by index.
     pub fn interfaces(&self) -> impl Iterator<Item = (u32, &Interface)> + '_ {
         self.interfaces.iter().map(|(index, known)| (*index, &known.value.shown))

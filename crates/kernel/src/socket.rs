@@ -68,8 +68,12 @@ impl Socket {
     ///
     /// [`Error::Socket`].
     pub fn ask(&self, dump: Dump, sequence: u32) -> Result<(), Error> {
-        let request = dump.request(sequence);
-        sendto(&self.fd, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))
+        self.send(&dump.request(sequence))
+    }
+
+    /// Sends requests to the kernel.
+    pub(crate) fn send(&self, requests: &[u8]) -> Result<(), Error> {
+        sendto(&self.fd, requests, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))
             .map(drop)
             .map_err(|source| Error::Socket { operation: "ask", source })
     }

@@ -39,6 +39,8 @@ impl NeighbourMessage {
     }
 }
 
-const NDA_DST: u16 = 1;
+pub(super) const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+/// The kernel is to use the neighbour (`ip neigh ... use`).
+pub(super) const NTF_USE: u8 = 1;
 const NTF_PROXY: u8 = 8;

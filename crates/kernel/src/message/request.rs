@@ -1,6 +1,8 @@
-//! Requests to list a table.
+//! Requests to list a table, or to use a neighbour.
 
-use super::{Family, HEADER};
+use super::neighbour::{NDA_DST, NTF_USE};
+use super::{Family, HEADER, RTM_NEWNEIGH, flags};
+use std::net::IpAddr;
 
 /// A table that the kernel lists on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,20 +70,48 @@ impl Dump {
             Self::Routes(family) => (RTM_GETROUTE, 12, family.number()),
             Self::Rules(family) => (RTM_GETRULE, 12, family.number()),
         };
-        let mut request = vec![0; HEADER + len];
-        request[4..6].copy_from_slice(&u16::to_ne_bytes(kind));
-        request[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-        request[8..12].copy_from_slice(&sequence.to_ne_bytes());
-        request[HEADER] = family;
+        let mut request = begin(kind, NLM_F_DUMP, sequence, len, family);
         if self == Self::Links {
             // Without statistics.
             request.extend([8_u16, IFLA_EXT_MASK].map(u16::to_ne_bytes).as_flattened());
             request.extend(RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
         }
-        let total = u32::try_from(request.len()).unwrap_or(0);
-        request[..4].copy_from_slice(&total.to_ne_bytes());
-        request
+        end(request)
     }
+}
+
+/// A request to do with a neighbour as if a packet went there, without an answer but an error (`neigh_add` in `net/core/neighbour.c`).
+/// `is_new`: only if the kernel has no entry for it, which is made then.
+pub(crate) fn use_neighbour(interface: u32, address: IpAddr, is_new: bool) -> Vec<u8> {
+    let (family, octets) = match address {
+        IpAddr::V4(address) => (Family::V4, address.octets().to_vec()),
+        IpAddr::V6(address) => (Family::V6, address.octets().to_vec()),
+    };
+    let flags = if is_new { flags::CREATE | flags::EXCL } else { 0 };
+    let mut request = begin(RTM_NEWNEIGH, flags, 0, 12, family.number());
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&interface.to_ne_bytes());
+    request[HEADER + 10] = NTF_USE;
+    let len = if address.is_ipv4() { 8 } else { 20 };
+    request.extend([len, NDA_DST].map(u16::to_ne_bytes).as_flattened());
+    request.extend(octets);
+    end(request)
+}
+
+/// A request's header, and its fixed part of `len` bytes, which begins with a family.
+fn begin(kind: u16, flags: u16, sequence: u32, len: usize, family: u8) -> Vec<u8> {
+    let mut request = vec![0; HEADER + len];
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    request[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    request[HEADER] = family;
+    request
+}
+
+/// The request with its length.
+fn end(mut request: Vec<u8>) -> Vec<u8> {
+    let total = u32::try_from(request.len()).unwrap_or(0);
+    request[..4].copy_from_slice(&total.to_ne_bytes());
+    request
 }
 
 const NLM_F_REQUEST: u16 = 1;
