@@ -150,6 +150,10 @@ impl Plane {
             // It is not probed any more.
             self.write_way((interface, Some(address)));
         }
+        // One that has not answered is asked for anew, by a broadcast, as the kernel does for its next packet.
+        if usable(before) == Some(true) && now.is_some_and(|now| now.state & FAILED != 0) {
+            self.ask((interface, Some(address)));
+        }
         if usable(before) != usable(now) && may_be_host(address) {
             self.set_host(address);
         }
@@ -174,6 +178,8 @@ pub(crate) fn may_be_host(address: IpAddr) -> bool {
 }
 
 /// Neighbours that are probed with a tick: with one each 50 ms 4,000 a second, fewer than the host lets pass. What it does not is lost.
-const AT_ONCE: usize = 200;
+pub(crate) const AT_ONCE: usize = 200;
 /// NUD_STALE.
 const STALE: u16 = 0x04;
+/// NUD_FAILED.
+const FAILED: u16 = 0x20;

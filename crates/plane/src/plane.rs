@@ -135,14 +135,16 @@ impl Plane {
     }
 
     /// Does what is due at a time, counted from any start: tries again what has found no room, and has one packet a second for each STALE
-    /// neighbour go by the kernel, which then asks whether it is still there; of at most 200 with a call, in turn. Call it once a second, or
-    /// after [`Self::next_tick`]: then the packets for many neighbours are spread over the second.
+    /// neighbour go by the kernel, which then asks whether it is still there; of at most 200 with a call, in turn. Neighbours in groups
+    /// [`Self::take_asked`] may name instead. Call it once a second, or after [`Self::next_tick`]: then the packets for many neighbours
+    /// are spread over the second.
     pub fn tick(&mut self, now: Duration) {
         self.retry_ports();
         self.retry_numbers();
         self.retry_routes();
         self.retry_hosts();
         self.probe(now);
+        self.mark_unresolved(now);
     }
 
     /// Leaves all packets to the kernel while there are IPsec policies: what they are to be held to, encrypted or dropped by is not looked at

@@ -124,6 +124,8 @@ impl Runner {
                 self.publish();
             }
             if next != Next::Read {
+                // What cannot be asked for now is named again in a second.
+                let _ = self.follower.use_neighbours(&self.plane.take_asked());
                 if std::mem::replace(&mut messages, self.follower.counts().messages) != self.follower.counts().messages
                 {
                     self.wait(false, BETWEEN_READS)?;
@@ -142,6 +144,7 @@ impl Runner {
 
     /// Looks at what the kernel does not tell of by itself.
     fn look(&mut self) {
+        self.plane.set_asking(self.follower.may_use_neighbours());
         self.plane.set_hash_policies(numbers("fib_multipath_hash_policy"));
         for (index, name) in self.plane.some_interfaces() {
             self.plane.set_ipv6_mtu(index, number("ipv6", &format!("conf/{name}/mtu")));

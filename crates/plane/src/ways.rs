@@ -1,10 +1,13 @@
 //! Ways: an interface and a gateway, and the words that show where they lead.
 
 use crate::Plane;
+use crate::neighbours::AT_ONCE;
 use hashbrown::HashMap;
 use lpm::NextHop;
 use router::{MacAddress, Neighbour, Refusal, Target};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// An interface, and the gateway there; without one, the destination is the neighbour.
 pub(crate) type Key = (u32, Option<IpAddr>);
@@ -13,6 +16,10 @@ pub(crate) type Key = (u32, Option<IpAddr>);
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     ways: HashMap<Key, Way>,
+    /// Neighbours that the kernel is to ask for.
+    asked: BTreeSet<(u32, IpAddr)>,
+    /// When those are marked again that are not resolved.
+    next_marks: Duration,
 }
 
 #[derive(Debug)]
@@ -23,6 +30,8 @@ struct Way {
     /// Its own next hop, for groups and host routes, and how many of them there are.
     leg: Option<NextHop>,
     uses: u32,
+    /// Whether that has been marked since it was written: if it is marked no longer, a packet has gone there.
+    marked: bool,
 }
 
 impl Plane {
@@ -36,7 +45,7 @@ impl Plane {
 
     fn way(&mut self, key: Key) -> &mut Way {
         let target = self.resolve(key);
-        let way = || Way { target, numbers: Vec::new(), leg: None, uses: 0 };
+        let way = || Way { target, numbers: Vec::new(), leg: None, uses: 0, marked: false };
         self.ways.ways.entry(key).or_insert_with(way)
     }
 
@@ -80,6 +89,7 @@ impl Plane {
         if way.uses == 0
             && let Some(leg) = way.leg.take()
         {
+            way.marked = false;
             let removed = self.fib.remove_next_hop(leg);
             debug_assert!(removed.is_ok(), "{key:?}: {removed:?}");
         }
@@ -99,7 +109,8 @@ impl Plane {
 
     /// Writes the words that show a way, without marks to be probed.
     pub(crate) fn write_way(&mut self, key: Key) {
-        let Some(way) = self.ways.ways.get(&key) else { return };
+        let Some(way) = self.ways.ways.get_mut(&key) else { return };
+        way.marked = false;
         for hop in way.numbers.iter().filter_map(|number| self.numbers.hop(*number)).chain(way.leg) {
             // There is such a next hop, and the target's port is there.
             let written = self.fib.set_next_hop(hop, way.target);
@@ -114,16 +125,63 @@ impl Plane {
     }
 
     /// Has the next packet by a way go to the kernel: one for each of the words that show it, of which there are mostly one or two, and of
-    /// many some in `turn`.
+    /// many some in `turn`. As to its own next hop, [`Self::mark_leg`].
     pub(crate) fn probe_way(&mut self, key: Key, turn: usize) {
+        self.mark_leg(key);
         let Some(way) = self.ways.ways.get(&key) else { return };
-        let words = way.numbers.iter().filter_map(|number| self.numbers.hop(*number)).chain(way.leg);
-        let words: Vec<NextHop> = words.collect();
+        let words: Vec<NextHop> = way.numbers.iter().filter_map(|number| self.numbers.hop(*number)).collect();
         let start = turn.checked_rem(words.len()).unwrap_or(0);
         for hop in words.iter().cycle().skip(start).take(words.len().min(WORDS_PROBED)) {
             let marked = self.fib.probe(*hop);
             debug_assert!(marked.is_ok(), "{marked:?}");
         }
+    }
+
+    /// Marks the own next hop of a way. If a packet has taken the last mark off, the kernel is to ask for the neighbour: what goes by a
+    /// group leaves to it nevertheless, and of what goes to the kernel, that may choose another member of the group.
+    fn mark_leg(&mut self, key: Key) {
+        let Some(way) = self.ways.ways.get_mut(&key) else { return };
+        let may_be_marked = !matches!(way.target, Target::Refused(refusal) if refusal != Refusal::Unresolved);
+        let Some(leg) = way.leg.filter(|leg| may_be_marked && !self.fib.is_marked(*leg)) else { return };
+        if std::mem::replace(&mut way.marked, true) {
+            self.ask(key);
+        }
+        let marked = self.fib.probe(leg);
+        debug_assert!(marked.is_ok(), "{marked:?}");
+    }
+
+    /// Once a second, marks the own next hops of ways whose neighbour is not resolved.
+    pub(crate) fn mark_unresolved(&mut self, now: Duration) {
+        if now < self.ways.next_marks {
+            return;
+        }
+        self.ways.next_marks = now + Duration::from_secs(1);
+        let is_unresolved = |way: &Way| way.leg.is_some() && way.target == Target::Refused(Refusal::Unresolved);
+        let ways = self.ways.ways.iter().filter(|(_, way)| is_unresolved(way));
+        let keys: Vec<Key> = ways.map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.mark_leg(key));
+    }
+
+    /// Has the kernel ask for the neighbour of a way, if the way has its own next hop.
+    pub(crate) fn ask(&mut self, key: Key) {
+        let has_leg = self.ways.ways.get(&key).is_some_and(|way| way.leg.is_some());
+        if let (interface, Some(gateway)) = key
+            && has_leg
+        {
+            self.ways.asked.insert((interface, gateway));
+        }
+    }
+
+    /// Returns neighbours by interface and address that packets go to, by groups or as the last hop, and that are STALE or not resolved:
+    /// each once a second, 200 with a call. Who calls it has the kernel ask for them; see [`Self::set_asking`].
+    pub fn take_asked(&mut self) -> Vec<(u32, IpAddr)> {
+        std::iter::from_fn(|| self.ways.asked.pop_first()).take(AT_ONCE).collect()
+    }
+
+    /// Says that the kernel is asked for the neighbours of [`Self::take_asked`]; at first it is not. Then no packet to a STALE member of a
+    /// group goes by the kernel, which may choose another member.
+    pub fn set_asking(&mut self, asking: bool) {
+        self.fib.set_members_pass(asking);
     }
 }
 

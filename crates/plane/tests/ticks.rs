@@ -13,6 +13,7 @@ use std::time::Duration;
 const MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
 const REACHABLE: u16 = 0x02;
 const STALE: u16 = 0x04;
+const FAILED: u16 = 0x20;
 const GATEWAYS: u8 = 10;
 
 fn interface(name: &str, mtu: u32) -> Interface {
@@ -144,6 +145,60 @@ fn a_neighbour_is_probed_wherever_packets_go_to_it_and_only_while_stale() {
     assert_eq!(plane.next_tick(), Duration::from_millis(50), "there are stale ones");
     (1..=GATEWAYS).for_each(|last| neighbour(&mut plane, last, REACHABLE));
     assert_eq!(plane.next_tick(), Duration::from_secs(1));
+}
+
+#[test]
+fn members_of_groups_are_asked_for_and_no_packet_to_them_goes_by_the_kernel() {
+    let (mut plane, mut asked) = made();
+    plane.set_asking(true);
+    let key = |last| (1, gateway(last));
+    let flows: Vec<IpAddr> = (0..40).map(|last| Ipv4Addr::new(20, 0, 0, last).into()).collect();
+    let fates =
+        |asked: &mut Asked| -> Vec<_> { flows.iter().map(|to| asked.fate(MAC, None, &packet(*to, 1, 60))).collect() };
+    let tick = |plane: &mut Plane, second| {
+        plane.tick(Duration::from_secs(second));
+        plane.take_asked()
+    };
+    for last in 1..GATEWAYS - 1 {
+        neighbour(&mut plane, last, REACHABLE);
+    }
+    assert_eq!(tick(&mut plane, 0), []);
+    assert!(fates(&mut asked).iter().all(Result::is_ok), "both are STALE, and marked");
+    assert_eq!(tick(&mut plane, 1), [key(GATEWAYS - 1), key(GATEWAYS)]);
+    assert_eq!(tick(&mut plane, 2), [], "nothing has gone there since");
+    // Packets of a host route take the mark off, too; one of them probes.
+    assert_eq!(probes(&mut asked, gateway(GATEWAYS)), 1);
+    assert_eq!(tick(&mut plane, 3), [key(GATEWAYS)]);
+    // A new state calls it off.
+    assert!(fates(&mut asked).iter().all(Result::is_ok));
+    neighbour(&mut plane, GATEWAYS, REACHABLE);
+    assert_eq!(tick(&mut plane, 4), [key(GATEWAYS - 1)]);
+    assert!(fates(&mut asked).iter().all(Result::is_ok));
+    assert_eq!(tick(&mut plane, 5), [key(GATEWAYS - 1)]);
+
+    // One that does not answer is asked for at once, and each second while packets want it.
+    neighbour(&mut plane, GATEWAYS - 1, REACHABLE);
+    let failed = Some(Neighbour { mac: None, state: FAILED });
+    plane.apply(Event::Neighbour { interface: 1, address: gateway(GATEWAYS), now: failed });
+    assert_eq!(plane.take_asked(), [key(GATEWAYS)]);
+    assert_eq!(tick(&mut plane, 6), []);
+    assert_eq!(tick(&mut plane, 7), [], "no packet has wanted it");
+    let unresolved = fates(&mut asked).iter().filter(|fate| **fate == Err(Refusal::Unresolved)).count();
+    assert!((1..40).contains(&unresolved), "its flows, and no other: {unresolved}");
+    assert_eq!(tick(&mut plane, 8), [key(GATEWAYS)]);
+    plane.apply(Event::Neighbour { interface: 1, address: gateway(GATEWAYS), now: None });
+    fates(&mut asked);
+    assert_eq!(tick(&mut plane, 9), [key(GATEWAYS)]);
+    neighbour(&mut plane, GATEWAYS, REACHABLE);
+    assert!(fates(&mut asked).iter().all(Result::is_ok));
+    assert_eq!(tick(&mut plane, 10), []);
+    // Of an interface that is no port none is asked for.
+    plane.apply(Event::Interface { index: 1, now: None });
+    (GATEWAYS - 1..=GATEWAYS).for_each(|last| neighbour(&mut plane, last, STALE));
+    for second in 11..14 {
+        fates(&mut asked);
+        assert_eq!(tick(&mut plane, second), []);
+    }
 }
 
 #[test]
