@@ -300,7 +300,7 @@ impl Mirror {
         let NeighbourMessage { interface, address, mac, state } = *message;
         // Of groups and broadcasts the kernel makes entries without a word, and the data path sends to none.
         if address.is_multicast() || mac.is_some_and(|mac| mac[0] & 1 != 0) {
-            return;
+            return self.forget_neighbour((interface, address), sink);
         }
         let now = Neighbour { mac, state };
         let known = Known { value: now, seen: self.generation };

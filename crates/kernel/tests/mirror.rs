@@ -487,6 +487,11 @@ fn neighbours_and_interfaces_are_told_when_they_change() {
     assert_eq!(followed.mirror.neighbours().next().unwrap().2.usable(), Some([2, 0, 0, 0, 0, 9]));
     assert_eq!(told(&mut followed, &build::neighbour(true, 1, address, 0x20, [2, 0, 0, 0, 0, 9])).len(), 1);
     assert_eq!(followed.mirror.neighbours().next().unwrap().2.usable(), None);
+    // One that gets the MAC address of a group is the kernel's, until it has another.
+    for (mac, known, events) in [([3, 0, 0, 0, 0, 9], 0, 1), ([3, 0, 0, 0, 0, 9], 0, 0), ([2, 0, 0, 0, 0, 8], 1, 1)] {
+        let said = told(&mut followed, &build::neighbour(true, 1, address, 0x80, mac));
+        assert_eq!((said.len(), followed.mirror.neighbours().count()), (events, known), "{said:?}");
+    }
     assert_eq!(told(&mut followed, &build::netconf(2, 2, 1, 0)).len(), 0, "as it was");
     assert_eq!(told(&mut followed, &build::netconf(2, 2, 0, 0)).len(), 1);
     // An interface that goes takes its neighbours along.
