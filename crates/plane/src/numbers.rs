@@ -142,8 +142,8 @@ impl Plane {
             },
         };
         let refused = matches!(state, State::Refused(_)) && matches!(&wanted, Wanted::Ways(ways) if !too_wide(ways));
-        let had = hop;
-        let hop = self.write_word(hop, target);
+        let (had, shown) = (hop, self.shown(&state, target));
+        let hop = self.write_word(hop, shown);
         if hop.is_none() || refused {
             self.numbers.waiting.insert(number, wanted);
         }
@@ -186,6 +186,27 @@ impl Plane {
                 ways.iter().take(members.len()).for_each(|(key, _)| self.release_leg(*key));
                 refused
             }
+        }
+    }
+
+    /// Where the word of a number leads. All flows of a group are the kernel's if those of one way are: it chooses among all ways anew.
+    fn shown(&self, state: &State, target: Target) -> Target {
+        match state {
+            State::Group(keys) if keys.iter().any(|(interface, _)| self.ports.number(*interface).is_none()) => {
+                Target::Refused(Refusal::LeftToHost)
+            }
+            _ => target,
+        }
+    }
+
+    /// Writes the words anew of groups with a way by an interface, which has become a port or is no longer.
+    pub(crate) fn update_groups_by(&mut self, interface: u32) {
+        let is_by = |keys: &[Key]| keys.iter().any(|(by, _)| *by == interface);
+        let by = |number: &&Number| matches!(&number.state, State::Group(keys) if is_by(keys));
+        let target = |number: &Number| Some((number.hop?, self.shown(&number.state, Target::Group(number.group?))));
+        let targets: Vec<_> = self.numbers.numbers.values().filter(by).filter_map(target).collect();
+        for (hop, target) in targets {
+            self.write_word(Some(hop), target);
         }
     }
 

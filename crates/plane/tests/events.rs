@@ -195,6 +195,10 @@ impl Model {
         let ways: BTreeMap<_, _> = legs.iter().map(|leg| ((leg.interface, leg.gateway), leg)).collect();
         let alone = ways.len() == 1;
         let fate = |leg: &&Leg| self.by(leg, leg.gateway.or(Some(to).filter(|_| alone)), len);
+        // Among several the kernel would choose anew.
+        if ways.values().any(|leg| fate(&leg) == Err(Refusal::LeftToHost)) {
+            return refused(Refusal::LeftToHost);
+        }
         ways.values().map(fate).collect()
     }
 }
