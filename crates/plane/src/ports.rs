@@ -81,6 +81,14 @@ impl Ports {
         self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none()).map(|_| number)
     }
 
+    /// The names of those that are no ports of the data path, nor are to be.
+    pub(crate) fn others<'a>(&'a self, interfaces: &'a BTreeSet<u32>) -> impl Iterator<Item = &'a str> {
+        let others =
+            interfaces.iter().filter(|index| !self.bound.contains_key(*index) && !self.waiting.contains(index));
+        let others = others.filter_map(|index| self.interfaces.get(index)).filter(|other| other.kernel.is_none());
+        others.map(|interface| interface.name.as_str())
+    }
+
     /// The interfaces that are not among these.
     pub(crate) fn beyond(&self, indices: &BTreeSet<u32>) -> Vec<u32> {
         self.interfaces.keys().copied().filter(|index| !indices.contains(index)).collect()

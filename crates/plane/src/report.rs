@@ -39,6 +39,14 @@ impl Plane {
             lines.push("all of IPv4 and IPv6: there are IPsec policies (`ip xfrm policy`)".to_owned());
         }
         lines.extend(self.reasons.iter().map(ToString::to_string));
+        let by = self.ways.interfaces();
+        let others: Vec<&str> = self.ports.others(&by).collect();
+        if !others.is_empty() {
+            let (some, rest) = (&others[..others.len().min(NAMED)], others.len().saturating_sub(NAMED));
+            let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            lines
+                .push(format!("routes by {}{more}, where no port is: their packets are the kernel's", some.join(", ")));
+        }
         if numbers_waiting > 0 {
             lines.push(format!(
                 "{numbers_waiting} next hops, to which {orphans} routes lead: the table has no room for them; make it larger"
@@ -76,3 +84,6 @@ impl Plane {
         }
     }
 }
+
+/// Interfaces that a line names at most.
+const NAMED: usize = 8;

@@ -34,6 +34,13 @@ struct Way {
     marked: bool,
 }
 
+impl Ways {
+    /// The interfaces that they are by.
+    pub(crate) fn interfaces(&self) -> BTreeSet<u32> {
+        self.ways.keys().map(|(interface, _)| *interface).collect()
+    }
+}
+
 impl Plane {
     fn resolve(&self, (interface, gateway): Key) -> Target {
         let Some(port) = self.ports.number(interface) else { return Target::Refused(Refusal::LeftToHost) };
@@ -122,6 +129,7 @@ impl Plane {
     pub(crate) fn update_ways_by(&mut self, interface: u32) {
         let keys: Vec<Key> = self.ways.ways.keys().filter(|(by, _)| *by == interface).copied().collect();
         keys.into_iter().for_each(|key| self.update_way(key));
+        self.update_groups_by(interface);
     }
 
     /// Has the next packet by a way go to the kernel: one for each of the words that show it, of which there are mostly one or two, and of

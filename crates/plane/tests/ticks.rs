@@ -243,6 +243,23 @@ fn a_report_says_what_a_person_should_know() {
     assert!(!plane.report().lines.iter().any(|line| line.contains("IPsec")));
     plane.apply(Event::Unsupported(Reason::Encapsulation));
     says(&plane, "encapsulation");
+    // Routes by what is no port: by itself, and as one of two.
+    let leg = |interface| Leg { interface, gateway: Some(gateway(1)), weight: 1 };
+    for (index, name) in [(1, "p0"), (8, "eth0"), (9, "eth1")] {
+        plane.apply(Event::Interface { index, now: Some(&interface(name, 1500)) });
+    }
+    assert!(!plane.report().lines.iter().any(|line| line.contains("eth")));
+    for (number, legs, line) in [
+        (6, &[leg(8)][..], "routes by eth0, where no port is: their packets are the kernel's"),
+        (7, &[leg(1), leg(9)], "routes by eth0, eth1, where no port is"),
+    ] {
+        plane.apply(Event::NextHops { number, now: NextHops::Forward(legs) });
+        says(&plane, line);
+    }
+    plane.apply(Event::NextHops { number: 6, now: NextHops::Free });
+    says(&plane, "routes by eth1, where no port is");
+    plane.apply(Event::NextHops { number: 7, now: NextHops::Forward(&[leg(1)]) });
+    assert!(!plane.report().lines.iter().any(|line| line.contains("where no port is")));
     let legs: Vec<Leg> = (0..300_u16)
         .map(|last| Leg { interface: 1, gateway: Some(Ipv4Addr::from(u32::from(last)).into()), weight: 1 })
         .collect();
