@@ -175,8 +175,8 @@ fn decode(kind: u16, payload: &[u8]) -> Result<Body<'_>, Fault> {
         // Some kernels' dumps end without a code.
         NLMSG_DONE => Body::Done(code().unwrap_or(0)),
         NLMSG_OVERRUN => Body::Overrun,
-        RTM_NEWLINK => Link::decode(payload)?.map_or(Body::Other, Body::NewLink),
-        RTM_DELLINK => Link::decode(payload)?.map_or(Body::Other, Body::DelLink),
+        RTM_NEWLINK => Link::decode(payload, true)?.map_or(Body::Other, Body::NewLink),
+        RTM_DELLINK => Link::decode(payload, false)?.map_or(Body::Other, Body::DelLink),
         RTM_NEWADDR => Address::decode(payload)?.map_or(Body::Other, Body::NewAddress),
         RTM_DELADDR => Address::decode(payload)?.map_or(Body::Other, Body::DelAddress),
         RTM_NEWNEIGH => NeighbourMessage::decode(payload)?.map_or(Body::Other, Body::NewNeighbour),

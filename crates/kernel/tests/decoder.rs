@@ -208,6 +208,20 @@ fn rules_of_every_system_are_plain_and_others_are_not() {
 }
 
 #[test]
+fn what_tells_some_of_a_link_is_no_link() {
+    let head = [&[0, 0, 1, 0][..], &7_u32.to_ne_bytes(), &[0; 8]].concat();
+    let (name, mtu, wireless) = (attr(3, b"wlan0\0"), word(4, 1500), attr(11, &[0; 8]));
+    let whole = [name.clone(), mtu.clone(), wireless.clone()];
+    assert!(
+        matches!(one(&message(16, 0, &head, &whole)).body, Body::NewLink(link) if (link.name, link.mtu) == ("wlan0", 1500))
+    );
+    for part in [vec![name, wireless.clone()], vec![mtu, wireless], vec![]] {
+        assert!(matches!(one(&message(16, 0, &head, &part)).body, Body::Other));
+        assert!(matches!(one(&message(17, 0, &head, &part)).body, Body::DelLink(link) if link.index == 7));
+    }
+}
+
+#[test]
 fn what_bridges_say_is_none_of_links_or_neighbours() {
     let mut bytes = link(3, "p0", true, true, &[]);
     bytes[16] = 7;

@@ -35,8 +35,9 @@ pub struct Link<'a> {
 }
 
 impl<'a> Link<'a> {
-    /// `None` of what a bridge says about its ports, which comes in the same messages.
-    pub(super) fn decode(payload: &'a [u8]) -> Result<Option<Self>, Fault> {
+    /// `None` of what a bridge says about its ports, which comes in the same messages, and if all is to be told, of those that tell some of
+    /// it: events of wireless cards have no MTU.
+    pub(super) fn decode(payload: &'a [u8], whole: bool) -> Result<Option<Self>, Fault> {
         let (head, attributes) = fixed::<16>(payload)?;
         if head[0] != 0 {
             return Ok(None);
@@ -56,13 +57,13 @@ impl<'a> Link<'a> {
             vlan: None,
             macvlan_mode: None,
         };
-        let mut elsewhere = false;
+        let (mut elsewhere, mut name, mut mtu) = (false, None, None);
         for attribute in attributes {
             let (kind, value) = attribute?;
             match kind {
                 IFLA_ADDRESS => link.mac = value.try_into().ok(),
-                IFLA_IFNAME => link.name = text(value),
-                IFLA_MTU => link.mtu = u32_of(value)?,
+                IFLA_IFNAME => name = Some(text(value)),
+                IFLA_MTU => mtu = Some(u32_of(value)?),
                 IFLA_LINK => link.parent = Some(u32_of(value)?),
                 IFLA_MASTER => link.master = Some(u32_of(value)?),
                 IFLA_LINKINFO => link.info(value)?,
@@ -72,7 +73,9 @@ impl<'a> Link<'a> {
             }
         }
         link.parent = link.parent.filter(|_| !elsewhere);
-        Ok(Some(link))
+        let has_all = name.is_some() && mtu.is_some();
+        (link.name, link.mtu) = (name.unwrap_or_default(), mtu.unwrap_or_default());
+        Ok(Some(link).filter(|_| has_all || !whole))
     }
 
     fn info(&mut self, value: &'a [u8]) -> Result<(), Fault> {
