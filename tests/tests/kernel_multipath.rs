@@ -84,6 +84,13 @@ fn flows_are_shared_out_by_weights_and_stay() {
     network.settle();
     check(&network);
 
+    // One that a new route lacks.
+    let before = network.ways();
+    assert!(ip(&network, &[&["route", "replace", "203.0.113.0/24"], &legs[..14]].concat()));
+    eventually("the new route is obeyed", || !network.any_ways().contains(&2));
+    network.settle();
+    stays(&before, &network.ways(), 2);
+
     // One that is taken out of a group.
     assert!(ip(&network, &["route", "del", "203.0.113.0/24"]));
     let ids = ["11", "12", "13"];

@@ -35,7 +35,7 @@ impl LiveFib {
         if !(1..=4094).contains(&vlan) {
             return Err(Error::Vlan { port, vlan, problem: "VLANs are 1 to 4094" });
         }
-        if self.subs.iter().any(|place| *place == (port, vlan)) {
+        if self.subs.iter().any(|(_, place)| *place == (port, vlan)) {
             return Err(Error::Vlan { port, vlan, problem: "it has one; change that, or remove it first" });
         }
         self.shared.interfaces().prepare(port)?;

@@ -9,6 +9,8 @@ use crate::interfaces::Interfaces;
 use crate::numbers::Numbers;
 use crate::{Error, LiveForwarder, Neighbour, Refusal, Result};
 use lpm::{Config, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHop};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -167,7 +169,7 @@ impl LiveFib {
         let number = hop.get();
         let before = *self.hops.get(number)?;
         self.check(target)?;
-        let is_member = || self.groups.iter().any(|members| members.iter().any(|(member, _)| *member == number));
+        let is_member = || self.groups.iter().any(|(_, members)| members.iter().any(|(member, _)| *member == number));
         if matches!(target, Target::Group(_)) && is_member() {
             return Err(Error::Nested { hop: number });
         }
@@ -199,17 +201,33 @@ impl LiveFib {
         Ok(())
     }
 
-    /// Adds a group of next hops, each with a weight.
+    /// Adds a group of next hops, each with a weight. Flows of members go as by the group that has most of them, as far as weights allow:
+    /// it may be about to take that one's place.
     ///
     /// # Errors
     ///
     /// As for [`Self::set_group`]; [`Error::Full`] as for [`Self::add_next_hop`].
     pub fn add_group(&mut self, members: &[(NextHop, u16)]) -> Result<Group> {
         self.check_members(members)?;
+        let like = self.most_like(members);
         let group = Group(self.groups.add(Vec::new(), || self.shared.seen_by_all())?);
-        self.shared.buckets(group).iter().for_each(|bucket| bucket.store(u32::MAX, Ordering::Release));
+        let others = like.map(|like| self.shared.buckets(like)).unwrap_or_default();
+        for (at, bucket) in self.shared.buckets(group).iter().enumerate() {
+            let owner = others.get(at).map_or(u32::MAX, |other| other.load(Ordering::Relaxed));
+            bucket.store(owner, Ordering::Release);
+        }
         self.set_group(group, members)?;
         Ok(group)
+    }
+
+    /// The group that has most of these members; of several, one that has the fewest others.
+    fn most_like(&self, members: &[(NextHop, u16)]) -> Option<Group> {
+        let wanted: BTreeSet<u32> = members.iter().map(|(hop, _)| hop.get()).collect();
+        let likeness = |(number, others): (u32, &Vec<(u32, u16)>)| {
+            let common = others.iter().filter(|(other, _)| wanted.contains(other)).count();
+            (common > 0).then_some((common, Reverse(others.len()), number))
+        };
+        self.groups.iter().filter_map(likeness).max().map(|(.., number)| Group(number))
     }
 
     /// Changes the members of a group. Flows of members that stay do so as far as weights allow: 256 buckets of flows are shared out,

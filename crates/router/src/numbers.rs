@@ -84,9 +84,9 @@ impl<T> Numbers<T> {
         }
     }
 
-    /// What the numbers in use stand for.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().flatten().map(|entry| &entry.value)
+    /// The numbers in use, and what they stand for.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.entries).filter_map(|(number, entry)| Some((number, &entry.as_ref()?.value)))
     }
 
     fn unknown(&self, number: u32) -> Error {

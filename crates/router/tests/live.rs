@@ -553,6 +553,29 @@ fn spread(asked: &mut Asked, frames: &[Vec<u8>]) -> Vec<u8> {
     frames.iter().map(|frame| asked.one(frame).unwrap().1[5]).collect()
 }
 
+/// As a route is replaced, or a group by another one.
+#[test]
+fn a_group_in_the_place_of_another_moves_only_flows_of_whom_it_lacks() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hops: Vec<NextHop> = (0..5).map(|last| fib.add_next_hop(station(1, last)).unwrap()).collect();
+    let flows: Vec<Vec<u8>> = (0..400).map(|flow| udp4(v4(flow), v4(60_000), (7, 8))).collect();
+    let mut by = |fib: &mut LiveFib, members: &[usize]| {
+        let group = fib.add_group(&members.iter().map(|at| (hops[*at], 1)).collect::<Vec<_>>()).unwrap();
+        let hop = fib.add_next_hop(Target::Group(group)).unwrap();
+        fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), hop).unwrap();
+        spread(&mut asked, &flows)
+    };
+    by(&mut fib, &[3, 4]);
+    let before = by(&mut fib, &[0, 1, 2, 3]);
+    let after = by(&mut fib, &[0, 1, 3]);
+    assert!(before.contains(&2) && !after.contains(&2));
+    assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == 2));
+    // And one that comes takes from all.
+    let with = by(&mut fib, &[0, 1, 3, 4]);
+    assert!(after.iter().zip(&with).all(|(after, with)| after == with || *with == 4));
+}
+
 #[test]
 fn a_group_shares_by_weight_and_whoever_leaves_moves_only_its_own() {
     let (pool, mut fib) = (pool(), table());
