@@ -104,7 +104,6 @@ impl Runner {
 
     fn follow(&mut self) -> Result<(), Error> {
         let mut messages = 0;
-        self.plane.set_neighbour_limits(neighbour_limits());
         self.look();
         let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
         let mut rebound = self.plane.ports.rebound;
@@ -145,6 +144,7 @@ impl Runner {
     /// Looks at what the kernel does not tell of by itself.
     fn look(&mut self) {
         self.plane.set_asking(self.follower.may_use_neighbours());
+        self.plane.set_neighbour_limits(numbers("neigh/default/gc_thresh3"));
         self.plane.set_hash_policies(numbers("fib_multipath_hash_policy"));
         for (index, name) in self.plane.some_interfaces() {
             self.plane.set_ipv6_mtu(index, number("ipv6", &format!("conf/{name}/mtu")));
@@ -262,11 +262,6 @@ impl Shared {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
-}
-
-/// `gc_thresh3` of IPv4 and IPv6, where this namespace shows it.
-fn neighbour_limits() -> [Option<usize>; 2] {
-    numbers("neigh/default/gc_thresh3")
 }
 
 /// A setting of IPv4 and IPv6, where this namespace shows it.
