@@ -68,6 +68,7 @@ fn a_table_comes_by_a_twin_and_no_packet_is_lost() {
     let run = router.stop();
     let met = ["overflows", "interrupted", "malformed"].map(|what| run.count(&format!("/kernel/{what}")));
     println!("{met:?} overflows, interrupted reads and malformed messages");
+    assert_eq!((met[0], met[2]), (0, 0), "overflows and malformed messages");
     assert_eq!(met[2], 0, "malformed: {}", run.json);
     assert!(run.count("/kernel/ipv4") > ROUTES.into(), "{}", run.json);
     let bgp = |what: &str| run.count(&format!("/kernel/twins/1/classes/bgp/{what}"));
