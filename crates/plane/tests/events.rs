@@ -196,7 +196,7 @@ impl Model {
         let alone = ways.len() == 1;
         let fate = |leg: &&Leg| self.by(leg, leg.gateway.or(Some(to).filter(|_| alone)), len);
         // Among several the kernel would choose anew.
-        if ways.values().any(|leg| fate(&leg) == Err(Refusal::LeftToHost)) {
+        if ways.values().any(|leg| fate(leg) == Err(Refusal::LeftToHost)) {
             return refused(Refusal::LeftToHost);
         }
         ways.values().map(fate).collect()
