@@ -96,7 +96,7 @@ fn a_dump_that_finds_the_buffer_full_goes_on_as_it_is_read() {
     if !skip::has_namespace("a_dump_that_finds_the_buffer_full_goes_on_as_it_is_read", &["ip", "link"]) {
         return;
     }
-    // Some number fills it to the last byte, and nothing is lost; more of them are lost in part.
+    // One of these numbers of changes fills it to the last byte, where Linux has room for its answer; of more it loses some.
     let mut follower = Follower::with_buffer(Ports::All, EVEN).unwrap();
     while follower.read(1000, &mut |_| {}).unwrap() != Progress::Loaded {}
     for changes in 1..40 {
