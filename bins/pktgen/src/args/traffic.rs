@@ -57,7 +57,7 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) flows: u64,
 
-    /// Addresses that ports answer for: of the first, the second, ... ([`Hosting`]).
+    /// Addresses that ports answer for (`--answer`): of the first, of the second, ...
     #[arg(skip)]
     pub(crate) own: Vec<Vec<IpAddr>>,
 }
