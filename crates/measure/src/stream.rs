@@ -40,6 +40,15 @@ impl Stream {
         Self { number, window: Window::new(), due, hand_over, impossible_times: 0, begun }
     }
 
+    /// Begins with number 0, which is due at `begun`. Takes no time to speak of if nothing has come before.
+    pub fn begin(&mut self, begun: u64) {
+        if self.window.is_new() && self.impossible_times == 0 {
+            self.begun = begun;
+        } else {
+            *self = Self::new(self.number, begun);
+        }
+    }
+
     /// Forgets all that came, when `sent` frames have been sent: these count for nothing any more ([`Window::clear`]).
     pub fn clear(&mut self, sent: u64) {
         self.window.clear(sent);

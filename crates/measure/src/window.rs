@@ -135,6 +135,12 @@ impl Window {
         (self.leaves_at, self.in_order_to) = (u64::MAX, self.sent);
     }
 
+    /// Whether no frame has come, and none is to count for nothing.
+    pub(crate) fn is_new(&self) -> bool {
+        // Nothing else is counted before the first that is possible.
+        (self.next, self.first, self.unusual.impossible) == (0, 0, 0)
+    }
+
     /// Sets how many frames have been sent so far: higher numbers are impossible, and do not count.
     #[inline(always)]
     pub fn set_sent(&mut self, sent: u64) {

@@ -140,6 +140,33 @@ fn doubles_have_no_latency_and_damaged_times_do_not_count() {
     assert_eq!((due.count, due.max, ring.count, ring.max), (1, 100.0, 1, 90.0));
 }
 
+#[test]
+fn a_stream_begins_with_nothing_whatever_came_before() {
+    let writer = TagWriter::new(Kind::Full, 1, 60, 42, None).unwrap();
+    let saw = |stream: &mut Stream, number, due, now| {
+        let mut frame = [0; 60];
+        writer.write(&mut frame, number, due);
+        assert_eq!(stream.saw([&frame[..]].into_iter(), now, 10, None), 0);
+    };
+    let new = Stream::new(1, 0);
+    let [mut with_frames, mut with_a_time, mut with_a_number, mut cleared] = [(); 4].map(|()| new.clone());
+    saw(&mut with_frames, 0, 10, 20);
+    saw(&mut with_frames, 5, 10, 20);
+    saw(&mut with_a_time, 0, 30, 20);
+    saw(&mut with_a_number, 10, 10, 20);
+    cleared.clear(5);
+    for mut stream in [new, with_frames, with_a_time, with_a_number, cleared] {
+        stream.begin(1_000);
+        let verdict = stream.verdict(0);
+        assert_eq!((stream.impossible(), verdict, stream.from_due()), (0, Window::new().verdict(0), None));
+        // Its numbers count from 0, and its times from the begin.
+        saw(&mut stream, 0, 999, 1_100);
+        saw(&mut stream, 0, 1_000, 1_100);
+        assert_eq!((stream.impossible(), stream.received()), (1, 1));
+        assert_eq!(stream.from_due().map(|latency| (latency.count, latency.max)), Some((1, 100.0)));
+    }
+}
+
 /// 2^32 ticks are 1.4 s at 3 GHz.
 #[test]
 fn times_from_the_hand_over_are_right_beyond_32_bits() {

@@ -101,7 +101,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             cache: pool.cache(),
             base,
             hand_overs: vec![HandOvers::new(); lane.streams()],
-            streams: (0..lane.streams()).map(|index| stream(base, index, 0)).collect(),
+            streams: (0..lane.streams()).map(|index| stream(base, index)).collect(),
             how,
             spread: None,
             arrived: 0,
@@ -170,15 +170,12 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
-    /// Forgets what came until now, at the begin of the part that counts.
+    /// Forgets what came until now, at the begin of the part that counts. Its first frames are due already, so memory is had before.
     pub(super) fn begin_counting(&mut self, now: u64) {
         match &self.spread {
             // What others count may have begun.
             Some(spread) => spread.begin_counting(now),
-            None => {
-                self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
-                self.hand_overs.fill_with(HandOvers::new);
-            }
+            None => self.streams.iter_mut().for_each(|stream| stream.begin(now)),
         }
         (self.foreign, self.arrived, self.damaged) = (0, 0, 0);
         self.refused_before = self.refused();
@@ -409,8 +406,8 @@ impl Progress {
     }
 }
 
-/// The counted stream of an index, of which nothing is due before `begun`.
-fn stream(base: u16, index: usize, begun: u64) -> Stream {
+/// The counted stream of an index.
+fn stream(base: u16, index: usize) -> Stream {
     let number = base.wrapping_add(COUNTED).wrapping_add(u16::try_from(index).unwrap_or(0));
-    Stream::new(number, begun)
+    Stream::new(number, 0)
 }
