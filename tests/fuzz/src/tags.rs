@@ -1,6 +1,7 @@
-//! Frames with tags of any content, in bursts: nothing panics, what is sent is received or lost, and each frame is counted once.
+//! Frames with tags of any content, in bursts, at one receiver and at two that share what has arrived: nothing panics, what is sent is received or
+//! lost, and each frame is counted once.
 
-use measure::{End, HandOvers, Kind, Stream, Tag, TagWriter, is_intact};
+use measure::{End, HandOvers, Kind, Share, Shared, Stream, Tag, TagWriter, is_intact};
 
 const STREAM: u16 = 7;
 const SIZE: usize = 60;
@@ -12,6 +13,9 @@ pub fn run(input: &[u8]) {
     let sent = u64::from(u16::from_be_bytes([*high, *low]));
     let (mut stream, mut hand_overs) = (Stream::new(STREAM, BEGUN), HandOvers::new());
     hand_overs.note(0, usize::from(u16::from_be_bytes([*high, *low])), BEGUN + 100);
+    let (shared, mut receivers) = (Shared::new(2), [0, 1].map(|me| Share::new(me, 1)));
+    shared.begin(BEGUN);
+    shared.note(0, usize::from(u16::from_be_bytes([*high, *low])), BEGUN + 100);
     let (mut now, mut frames, mut total, mut foreign) = (BEGUN + 1000, Vec::new(), 0_u64, 0_u64);
     while let Some((shape, after)) = rest.split_first() {
         let (bytes, after) = after.split_at(after.len().min(usize::from(shape >> 4).clamp(1, 14)));
@@ -28,6 +32,9 @@ pub fn run(input: &[u8]) {
                 frames.iter().filter(|frame| Tag::parse(frame).is_none_or(|tag| tag.stream != STREAM)).count();
             assert_eq!(stream.saw(frames.iter().map(Vec::as_slice), now, sent, known), of_others);
             (total, foreign) = (total + frames.len() as u64, foreign + of_others as u64);
+            for tag in frames.iter().filter_map(|frame| Tag::parse(frame)).filter(|tag| tag.stream == STREAM) {
+                receivers[usize::from(shape & 8 == 0)].saw(0, &shared, tag, now);
+            }
             frames.clear();
         }
     }
@@ -35,6 +42,13 @@ pub fn run(input: &[u8]) {
     assert_eq!((verdict.sent, verdict.received + verdict.lost), (sent, sent));
     let counted = verdict.received + verdict.duplicate + verdict.late + stream.impossible();
     assert_eq!(counted + foreign, total, "{verdict:?}");
+    let mut both = shared.verdict(sent);
+    receivers.iter().for_each(|receiver| both += receiver.unusual());
+    assert_eq!((both.sent, both.received + both.lost), (sent, sent));
+    let impossible = receivers.iter().map(Share::impossible).sum::<u64>();
+    assert_eq!(both.received + both.duplicate + both.late + impossible + foreign, total, "{both:?}");
+    // No number is late to them: all that is sent is in one window. What has come is new once, wherever that was.
+    assert_eq!((both.late, both.received), (0, verdict.received));
     for latency in [stream.from_due(), stream.from_hand_over()].into_iter().flatten() {
         let rising = [latency.min, latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
         assert!(rising.is_sorted() && latency.count <= verdict.received, "{latency:?}");
