@@ -371,7 +371,9 @@ impl Bench<'_> {
             self.has_answer |= counted && is_asked_for(self.args, setup);
             self.progress.told(&outcome, verdict);
             // What was measured is kept by now, whatever comes.
-            self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
+            if !self.stop.is_signalled() {
+                self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
+            }
             if self.stop.is_signalled() {
                 return Err(Broken::Interrupted);
             }
@@ -389,7 +391,8 @@ impl Bench<'_> {
         let frames = runs::prepare(&args)?;
         let paused = nic::soft_paused();
         let done = runs::perform_on(&mut self.held, true, &args, frames, &mut self.stop, &mut Screen::new(true, true));
-        if self.stop.is_signalled() {
+        // One that was only waiting for frames under way has measured what it was to measure.
+        if self.stop.is_signalled() && !done.as_ref().is_ok_and(runs::Outcome::is_whole) {
             return Err(Broken::Interrupted);
         }
         let mut outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;

@@ -89,6 +89,11 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Whether all frames were sent that were to be and those under way were waited for, even if a signal came meanwhile.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.trouble.is_ok() && self.figures.iter().all(|figures| figures.is_whole)
+    }
+
     /// What its figures are to be read with.
     pub(crate) fn setting<'a>(&'a self, args: &'a RunArgs) -> Setting<'a> {
         let Self { frames, limits, names, asked, clock, cut, void, .. } = self;
@@ -311,6 +316,7 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         forgets: ticks(FORGETS),
         flush: ticks(FLUSH),
         cut: Arc::default(),
+        patience: ticks(DRAIN),
         orders: Arc::new(Orders::new(
             args.ports.len().div_ceil(2) * usize::from(args.queues),
             !controls.begin_stopped(),

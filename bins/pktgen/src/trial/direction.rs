@@ -53,6 +53,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) opening_arrived: u64,
     /// How much of each stream was sent; `None` if no frame was to count.
     pub(crate) sent: Option<Vec<Sent>>,
+    /// It ended while something was still waited for.
+    pub(super) is_broken_off: bool,
     pub(crate) tally: Tally,
     pub(crate) progress: Arc<Progress>,
     /// What its queues had counted before.
@@ -117,6 +119,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             opening: None,
             opening_arrived: 0,
             sent: None,
+            is_broken_off: false,
             tally: Tally::new(Some((to, 0)), Some((lane.port, 0))),
             progress: Arc::default(),
             host: None,

@@ -44,6 +44,8 @@ pub(crate) struct Figures {
     is_steered: bool,
     /// It was over before its time, by an order or as a device was gone.
     is_cut: bool,
+    /// All was sent that was to be, and it ended by itself.
+    pub(crate) is_whole: bool,
     /// Ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
     asked_for: (u64, Vec<Option<f64>>),
     pub(crate) foreign: u64,
@@ -87,12 +89,26 @@ impl Figures {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
         let [queue, queues] = direction.queue();
-        let Direction { lane, to, rx, streams, spread, answered, late, away, mut foreign, verifies, sent, .. } =
-            direction;
+        let Direction {
+            lane,
+            to,
+            rx,
+            streams,
+            spread,
+            answered,
+            late,
+            away,
+            mut foreign,
+            verifies,
+            sent,
+            is_broken_off,
+            ..
+        } = direction;
         let answered = spread.as_ref().map_or(answered, |spread| spread.is_answered());
         let ticks = sent.is_some().then(|| lane.ticks());
         let (is_steered, asked_for) = (lane.is_steered() && ticks.is_some(), lane.asked_for());
         let is_cut = lane.is_cut();
+        let is_whole = ticks.is_some() && !is_cut && !is_broken_off;
         let sent = sent.unwrap_or_default();
         let last_lost = streams.first().zip(sent.first()).and_then(|(stream, sent)| stream.last_lost(sent.handed));
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
@@ -121,6 +137,7 @@ impl Figures {
             unsent: lane.unsent(),
             is_steered,
             is_cut,
+            is_whole,
             asked_for,
             foreign,
             late,
@@ -149,6 +166,7 @@ impl Figures {
         self.unsent += other.unsent;
         self.is_steered |= other.is_steered;
         self.is_cut |= other.is_cut;
+        self.is_whole &= other.is_whole;
         let (ticks, frames) = other.asked_for;
         self.asked_for.0 = self.asked_for.0.max(ticks);
         self.asked_for.1.iter_mut().zip(frames).for_each(|(all, one)| *all = all.zip(one).map(|(all, one)| all + one));

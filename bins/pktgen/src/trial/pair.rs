@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) flush: u64,
     /// A user wants the end.
     pub(crate) cut: Arc<AtomicBool>,
+    /// How long what was sent is waited for then, if nothing more was to be sent.
+    pub(crate) patience: u64,
     /// What else users want.
     pub(crate) orders: Arc<Orders>,
 }
@@ -87,6 +89,8 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     away: u64,
     asked: Option<u64>,
     heard: Option<u64>,
+    /// When a user wanted the end, if all was sent by then.
+    cut_since: Option<u64>,
     pub(super) obeyed: Obeyed,
 }
 
@@ -114,6 +118,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             away: 0,
             asked: None,
             heard: None,
+            cut_since: None,
             obeyed: Obeyed::default(),
         }
     }
@@ -203,6 +208,10 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
 
     #[inline(never)]
     fn steer_slowly(&mut self, now: u64, elapsed: u64) {
+        if self.cut_since.is_some_and(|since| now.saturating_sub(since) >= self.plan.patience) {
+            self.finish();
+            self.phase = Phase::Done;
+        }
         match self.phase {
             Phase::Probe => self.probe(now),
             Phase::WarmUp if elapsed >= self.plan.warm_up => {
@@ -326,6 +335,10 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                 self.obeyed.is_cut = true;
                 self.directions.iter_mut().for_each(|direction| direction.lane.cut());
             }
+            // All is sent: what was measured is kept.
+            Phase::Flush | Phase::Drain if !self.obeyed.is_cut && self.cut_since.is_none() => {
+                self.cut_since = Some(device::tsc::now());
+            }
             _ => {}
         }
     }
@@ -345,6 +358,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
     fn finish(&mut self) {
         self.spreads().for_each(Spread::note_drained);
+        if self.phase != Phase::Done {
+            self.directions.iter_mut().for_each(|direction| direction.is_broken_off = true);
+        }
         if matches!(self.phase, Phase::Counted | Phase::Flush) {
             let now = device::tsc::now();
             for direction in &mut self.directions {

@@ -254,6 +254,55 @@ fn a_trial_is_kept_before_the_device_settles() {
     });
 }
 
+/// The device holds each frame for longer than a trial sends, so that most of the time after a line is one of probes or of the drain.
+#[test]
+fn a_trial_that_has_sent_all_is_kept_when_a_signal_comes() {
+    let _beside = beside();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "500", "--quiet"];
+    let times = ["--trial-time", "100ms", "--repetitions", "1", "--catch-up", "100ms"];
+    let mut profile = profile(0.1, 1);
+    profile.name += ", catching up 100ms";
+    let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9, max: Some(500.0) }]);
+    let attempt = || {
+        let folder = folder_of(&known);
+        let (path, file) = (folder.path().to_str().unwrap(), folder.path().join("trials.jsonl"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        let ports = "soft:a?wire=peer:b&delay=900ms,soft:b";
+        command.args(["rfc2544", "--ports", ports, "--resume", path]).args(options).args(times);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let trials = || std::fs::read_to_string(&file).unwrap().matches("{\"trial\":{\"trial\"").count();
+        let (begun, before) = (Instant::now(), trials());
+        while trials() == before {
+            assert!(begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "no trial");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A probe takes 0.9 s, the frames are sent in 0.1 s, and the last of them comes 0.9 s later.
+        let before = trials();
+        std::thread::sleep(Duration::from_millis(1_450));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let signalled = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("what was measured is in it"), "{said}");
+        let last = report_of(path).parts().last().unwrap().test.spent().0;
+        let kept = trials() - before;
+        println!("{kept} kept in {:?}", signalled.elapsed());
+        assert!(kept <= 1 && last > 0, "{kept}: {said}");
+        if kept == 1 {
+            // None had come by then.
+            let text = std::fs::read_to_string(&file).unwrap();
+            let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            let [sent, received] = ["sent", "received"].map(|count| line["trial"]["outcome"][count].as_u64().unwrap());
+            assert!(sent > 0 && received == sent, "{line}");
+        }
+        kept == 1
+    };
+    // On a machine that stands still the signal comes at another time.
+    if !(0..3).any(|_| attempt()) {
+        skip::test!("no signal came while a trial waited for frames under way");
+    }
+}
+
 /// A file system of 8 KiB, which only this run sees. Needs root.
 #[test]
 fn a_full_disk_keeps_what_was_measured() {

@@ -108,6 +108,7 @@ fn plan(count: u64) -> Plan {
         echo: 0,
         flush: 60 * SECOND,
         cut: Arc::default(),
+        patience: NEVER,
         orders: Arc::default(),
     }
 }
@@ -522,6 +523,37 @@ fn a_device_that_is_gone_ends_the_wait_for_an_echo() {
     bench.holds = usize::MAX;
     let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
     assert_eq!(counts(&figures)[..3], [16, 1, 15]);
+}
+
+/// A signal after the last frame that counts was sent, and before any has arrived.
+#[test]
+fn an_end_in_the_drain_is_none_of_what_was_measured() {
+    for (at, holds, patience, counted) in [
+        // All of them come, and echoes behind them.
+        (15, 20, NEVER, Some(16)),
+        // None comes.
+        (15, usize::MAX, SECOND / 100, None),
+        // More was to be sent.
+        (0, 0, NEVER, None),
+    ] {
+        let plan = Plan { patience, ..impatient(if holds > 0 { 16 } else { NEVER }, NEVER) };
+        let cut = Arc::clone(&plan.cut);
+        let edit = move |number, frame| {
+            if number == at {
+                cut.store(true, Ordering::Relaxed);
+            }
+            vec![frame]
+        };
+        let mut bench = bench(plan, 0, vec![None], Box::new(edit), How::Tags, None);
+        bench.holds = holds;
+        let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+        assert_eq!(figures.is_whole, counted.is_some(), "{figures:?}");
+        if let Some(counted) = counted {
+            assert_eq!(counts(&figures), [counted, counted, 0, 0, 0, 0, 0]);
+        }
+    }
+    let whole = run(plan(16), 0, None, keeping(|number| number > 0));
+    assert!(whole.is_whole, "{whole:?}");
 }
 
 /// Frames may have come while the lcore did not run.

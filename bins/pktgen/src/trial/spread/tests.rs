@@ -40,6 +40,7 @@ fn plan(count: u64) -> Plan {
         echo: 0,
         flush: 60 * SECOND,
         cut: Arc::default(),
+        patience: u64::MAX >> 8,
         orders: Arc::new(Orders::new(2, true)),
     }
 }
