@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod pings;
+mod placement;
 mod results;
 mod show;
 mod switch;
@@ -21,6 +22,7 @@ use cli::lcore;
 use cli::output;
 use cli::screen::Screen;
 use cli::stop::Stop;
+use placement::Threads;
 use results::{Measured, Results};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
@@ -145,6 +147,11 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
         return Ok(results);
     }
     let lcores = lcore::available()?;
+    let numbers: Vec<usize> = lcores.iter().map(|lcore| lcore.number).collect();
+    let threads = Threads::of(&numbers);
+    if experiment.name == "lcores" {
+        about.insert("threads of one core".to_owned(), threads.words());
+    }
     let last = lcores.last().filter(|_| experiment.name == "ovs");
     let mut switch = last.map(|lcore| switch::Switch::start(lcore.number)).transpose()?;
     if switch.is_some() {
@@ -166,12 +173,15 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
                 None => run_args(args, experiment, point).map_err(Failure::usage)?,
             };
             let few = match experiment.name {
-                "lcores" => usize::try_from(point).ok(),
+                "lcores" => threads.of_point(point).map(Some),
                 // The last is the switch's, whose poller leaves a generator no time there.
-                "ovs" => Some(lcores.len().saturating_sub(1).max(1)),
-                _ => None,
+                "ovs" => Ok(Some(numbers[..numbers.len().saturating_sub(1).max(1)].to_vec())),
+                _ => Ok(None),
             };
-            let measured = on_lcores(few, || trial_of(&run, stop));
+            let measured = match few {
+                Ok(few) => on_lcores(few.as_deref(), || trial_of(&run, stop)),
+                Err(why) => Err(anyhow!("{why}").into()),
+            };
             if stop.is_signalled() {
                 return Err(signalled());
             }
@@ -182,7 +192,7 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
                     results.about.insert("clock".to_owned(), worst.words().replace("clock: ", ""));
                     clock = Some(worst);
                 }
-                // Huge pages that a host has not are no reason to leave the other points out.
+                // Huge pages or sibling threads that a host has not are no reason to leave the other points out.
                 Err(failure) => results.points[nth].failed = Some(failure.message()),
             }
             results.made(1);
@@ -205,12 +215,12 @@ fn through(args: &BenchArgs, switch: &mut switch::Switch, point: u32) -> Result<
     Ok(run)
 }
 
-/// Does something on the first so many lcores that this program may use, if it matters on how many.
-fn on_lcores<T>(count: Option<usize>, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    let Some(count) = count else { return work() };
+/// Does something on some of the lcores that this program may use, if it matters on which.
+fn on_lcores<T>(lcores: Option<&[usize]>, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let Some(lcores) = lcores else { return work() };
     let before = sched_getaffinity(None)?;
     let mut few = CpuSet::new();
-    lcore::available()?.iter().take(count).for_each(|lcore| few.set(lcore.number));
+    lcores.iter().for_each(|lcore| few.set(*lcore));
     // Threads have the lcores of those that start them.
     sched_setaffinity(None, &few)?;
     let done = work();

@@ -1,5 +1,6 @@
 //! The experiments, and the figures of the documents that have them.
 
+use super::placement;
 use crate::page::scale::number;
 use cli::args::Pages;
 
@@ -147,8 +148,8 @@ pub(crate) const ALL: &[Experiment] = &[
         name: "lcores",
         title: "Which lcore does what",
         what: "lcores",
-        points: &[1, 2],
-        names: &["one for all", "one for the NICs"],
+        points: &[placement::ONE_FOR_ALL, placement::SIBLING, placement::ANOTHER_CORE],
+        names: &["one for all", "another core for the NICs", "a sibling thread for the NICs"],
         pairs: &[],
         cannot: None,
         words: "A router that shares its lcore with the port that sends forwards half, on its sibling thread two thirds.",
@@ -160,7 +161,8 @@ pub(crate) const ALL: &[Experiment] = &[
             figure("1, 9, 1", 10_687_519.0, "pps", "thesis, table 4.6"),
             figure("1, 9, 9", 7_276_288.0, "pps", "thesis, table 4.6"),
         ],
-        conclusion: "Here generator and receiver share their lcore with both software NICs, or leave them another. The document's lcores are \
+        conclusion: "Here generator and receiver share their lcore with both software NICs, or leave them the other thread of \
+                     their core, or another core; a virtual machine may not say which lcores are threads of one core. The document's lcores are \
                      those of port 0, port 1 and a router, with cards that need none: compare the shares, not the rates.",
     },
     Experiment {
