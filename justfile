@@ -101,6 +101,10 @@ l3fwd *ARGS:
 pktgen *ARGS:
     benches/pktgen/run {{ARGS}}
 
+# What `pktgen rfc2544` finds of a wire with knobs, of `tbf` and of nftables, beside what is true (two cores; root for the last two).
+rfc2544 *ROWS:
+    benches/rfc2544/run {{ROWS}}
+
 # What `fwd l3 --kernel` costs and how fast it follows the kernel, beside its bounds (root).
 kernel *ROWS:
     benches/kernel/run {{ROWS}}
