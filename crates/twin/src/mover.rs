@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tap::{State, Tap, Written};
+use tap::{Tap, Written};
 
 /// All that moves.
 pub(crate) struct Mover {
@@ -89,14 +89,10 @@ impl Mover {
 
     /// Sleeps for a moment, unless the host sends something. In a flood each frame would else wake this thread, for which the worker makes a
     /// system call. A frame for the host that comes meanwhile waits so long, at most.
-    fn gather(&self) {
-        // A failure is a short sleep.
-        let _ = poll(&mut self.here().map(|(_, twin)| twin.readable()).collect::<Vec<_>>(), Some(&GATHER));
-    }
-
-    /// The interfaces that are there.
-    fn here(&self) -> impl Iterator<Item = (usize, &Twin)> {
-        self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone)
+    fn gather(&mut self) {
+        let mut fds: Vec<_> = self.here().map(|(_, twin)| twin.readable()).collect();
+        let failed = wait(&mut fds, &GATHER);
+        self.lose(&failed);
     }
 
     /// Sleeps until there is something to move.
@@ -104,22 +100,36 @@ impl Mover {
         if !self.bell.arm() || self.stop.load(Ordering::Acquire) {
             return;
         }
-        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
-        fds.extend(self.here().map(|(_, twin)| twin.readable()));
-        // A failure is a short sleep.
-        if poll(&mut fds, Some(&SLEEP)).is_err() {
-            return;
-        }
-        let failed = self.here().zip(&fds[1..]).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
-        let failed: Vec<usize> = failed.map(|((at, _), _)| at).collect();
-        for at in failed {
-            let twin = &mut self.twins[at];
-            twin.gone = twin.tap.state() == Some(State::Gone);
-            if twin.gone {
-                tracing::error!("the interface {} was deleted; its port has no host any more", twin.tap.name());
-            }
+        let mut fds: Vec<_> = self.here().map(|(_, twin)| twin.readable()).collect();
+        fds.push(PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN));
+        let failed = wait(&mut fds, &SLEEP);
+        self.lose(&failed);
+    }
+
+    /// The interfaces that are there.
+    fn here(&self) -> impl Iterator<Item = (usize, &Twin)> {
+        self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone)
+    }
+
+    /// Gives up those at these places of [`Self::here`]: each sleep would else end at once, for ever.
+    fn lose(&mut self, failed: &[usize]) {
+        let here = self.twins.iter_mut().filter(|twin| !twin.gone).enumerate();
+        for (_, twin) in here.filter(|(at, _)| failed.contains(at)) {
+            twin.gone = true;
+            tracing::error!("the interface {} was deleted; its port has no host any more", twin.tap.name());
         }
     }
+}
+
+/// Waits until one of these is ready, so long at most; a failure is a short wait. Returns the places of those that are in error, which
+/// poll(2) reports unasked and at once.
+fn wait(fds: &mut [PollFd<'_>], time: &Timespec) -> Vec<usize> {
+    if poll(fds, Some(time)).is_err() {
+        return Vec::new();
+    }
+    let error = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+    let failed = fds.iter().enumerate().filter(|(_, fd)| fd.revents().intersects(error));
+    failed.map(|(at, _)| at).collect()
 }
 
 impl Twin {
@@ -133,7 +143,7 @@ impl Twin {
     fn give(&self, queue: &mut PacketReceiver, batch: &mut Batch) -> bool {
         let moved = !queue.recv(batch).is_empty();
         for frame in frames_mut(batch) {
-            let taken = !self.shared.is_closed() && matches!(self.write(frame), Written::Yes);
+            let taken = !self.gone && !self.shared.is_closed() && matches!(self.write(frame), Written::Yes);
             let counts = &self.shared.mover;
             count(if taken { &counts.to_host } else { &counts.to_host_lost });
         }
@@ -201,4 +211,32 @@ fn copy(frame: &[u8], cache: &mut PoolCache, batch: &mut Batch) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_is_in_error_is_told_from_what_can_be_read() {
+        let (_quiet, quiet) = UnixStream::pair().unwrap();
+        let (mut speaks, heard) = UnixStream::pair().unwrap();
+        speaks.write_all(b"x").unwrap();
+        // Nobody reads at the other end: an error. Nobody is there: a hang-up.
+        let (read, error) = std::io::pipe().unwrap();
+        drop(read);
+        let hung_up = UnixStream::pair().unwrap().0;
+        let asks = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let [quiet, heard, error, hung_up] = [quiet.as_fd(), heard.as_fd(), error.as_fd(), hung_up.as_fd()].map(asks);
+        let long = Timespec { tv_sec: 3600, tv_nsec: 0 };
+        assert_eq!(wait(&mut [quiet.clone(), error.clone(), heard.clone(), hung_up], &long), [1, 3]);
+        assert_eq!(wait(&mut [quiet.clone(), heard], &long), [0; 0]);
+        assert_eq!(wait(&mut [error], &long), [0]);
+        let (begun, short) = (Instant::now(), Duration::from_millis(2));
+        assert!(wait(&mut [quiet], &Timespec { tv_sec: 0, tv_nsec: 2_000_000 }).is_empty());
+        assert!(begun.elapsed() >= short, "a wait for nothing lasts");
+    }
 }
