@@ -28,20 +28,24 @@ const FUNCTION: &str = "ixgbevf";
 /// What others may take of the instructions of `ixgbe`, by work and burst, at least and at most: a function the same but for a hundredth.
 const COMPARED: [(&str, [f64; 2]); 2] = [("igb", [0.0, 1.15]), (FUNCTION, [0.99, 1.01])];
 /// What a driver or work may take for a burst, or more than another takes for it.
-const LIMITS: [(&str, &str, Option<&str>, f64); 10] = [
+const LIMITS: [(&str, &str, Option<&str>, f64); 12] = [
     ("ixgbe", "forward burst=1", None, 200.0),
-    ("ixgbe", WITH_AVX2, None, 80.0),
+    ("ixgbe", "forward burst=4", None, 80.0),
     ("virtio-split", "forward burst=1", None, 300.0),
     ("virtio-packed", "forward burst=1", None, 300.0),
     ("virtio-split", "forward burst=32", None, 110.0),
     ("virtio-packed", "forward burst=32", None, 110.0),
     (MEASURE, "receive burst=32", None, 60.0),
+    // Not one more for a table that changes: 141.4 and 137.4 with Rust 1.95.
+    (ROUTE_SMALL, "forward burst=32", None, 142.0),
+    (ROUTE, "forward burst=32", None, 138.0),
     (ROUTE_SMALL, "forward burst=32", Some("ixgbe"), 110.0),
     (ROUTE_LIVE, "forward burst=32", Some(ROUTE_SMALL), 12.0),
     (ROUTE_LIVE_FULL, "forward burst=32", Some(ROUTE), 12.0),
 ];
-/// The work of [`LIMITS`] whose limit is for processors with AVX2.
-const WITH_AVX2: &str = "forward burst=4";
+/// Drivers and work of [`LIMITS`] whose own limits are for processors with AVX2.
+const WITH_AVX2: [(&str, &str); 3] =
+    [("ixgbe", "forward burst=4"), (ROUTE_SMALL, "forward burst=32"), (ROUTE, "forward burst=32")];
 /// Instructions that are no difference: a share of so few is the counting's own.
 const NO_DIFFERENCE: f64 = 0.3;
 /// Packets, or polls that find nothing: about a hundred times around the ring.
@@ -217,8 +221,9 @@ impl Counted {
     /// What is above its limit.
     fn limited(&self) -> Vec<String> {
         let figure = |driver: &str, what: &str| self.figures.get(&(driver.to_owned(), what.to_owned())).copied();
-        let is_meant =
-            |(_, what, ..): &&(_, &str, _, _)| *what != WITH_AVX2 || std::arch::is_x86_feature_detected!("avx2");
+        let is_meant = |&&(driver, what, beyond, _): &&(&str, &str, Option<&str>, f64)| {
+            beyond.is_some() || !WITH_AVX2.contains(&(driver, what)) || std::arch::is_x86_feature_detected!("avx2")
+        };
         let complaint = |&(driver, what, beyond, most): &(&str, &str, Option<&str>, f64)| {
             let base = beyond.map_or(Some(0.0), |other| figure(other, what));
             let over = figure(driver, what).zip(base).map(|(figure, base)| figure - base);
