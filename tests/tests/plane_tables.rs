@@ -13,14 +13,15 @@ mod common;
 use asked::{EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, Oracle, Said, batch, set, within};
 use commands::{ADDRESSES, Random, address, command, made};
 use common::{Asked, Fate, packet};
-use kernel::RouteKind;
-use plane::{Port, Runner};
+use kernel::{Follower, RouteKind};
+use plane::{Plane, Port, Runner};
 use router::{Interface, LiveConfig, LiveFib, Refusal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
-use tests::Namespace;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tests::{Namespace, eventually};
 
 const PORTS: [&str; 3] = ["a0", "a1", "a2"];
 
@@ -202,6 +203,72 @@ fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
         thread.join().unwrap().unwrap();
     });
 }
+
+/// Routes go and come faster than a buffer for a dozen messages is read, and those that stay are in force while tables are read anew.
+#[test]
+fn what_does_not_change_is_forwarded_while_messages_are_lost() {
+    within(|namespace| {
+        set(namespace, "ipv4/ip_forward=1 ipv6/conf/all/forwarding=1 ipv6/conf/default/accept_dad=0");
+        let stays = "route add 20.9.0.0/16 via 10.0.1.2\nroute add fd20:9::/32 via fd00:1::2\n";
+        batch(namespace, &format!("link set lo up\n{}{}{}{stays}", made(0), made(1), neighbours()));
+        let interface = |last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 };
+        let fib = LiveFib::new(&LiveConfig::default(), &[0, 1].map(interface)).unwrap();
+        let mut asked = Asked::new(&fib, 2);
+        let ports = ["a0", "a1"].map(|name| Port { name: name.to_owned(), index: None, mtu: 1500 });
+        let follower = Follower::with_buffer(kernel::Ports::All, SMALL).unwrap();
+        let runner = Runner::new(follower, Plane::new(fib, &ports).unwrap()).unwrap();
+        let handle = runner.handle();
+        let thread = std::thread::spawn(|| runner.run());
+        assert!(handle.wait_ready(Duration::from_secs(60)));
+        let links = Links::read(namespace);
+        let station = links.ports["a0"].1;
+        let to = ["20.9.1.1", "fd20:9::1"].map(|to| to.parse::<IpAddr>().unwrap());
+        let expected = Ok(((1, None), [2, 0, 0, 0, 0x11, 2], links.ports["a1"].1));
+        let goes_and_comes: String = ["add", "del"]
+            .iter()
+            .flat_map(|verb| {
+                (0..CHANGING).map(move |net| format!("route {verb} 30.{}.{}.0/24 via 10.0.1.3\n", net >> 8, net & 255))
+            })
+            .collect();
+        let first = handle.report().follower;
+        let (done, begun, mut sent) = (AtomicBool::new(false), Instant::now(), 0_u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    batch(namespace, &goes_and_comes);
+                }
+            });
+            let is_over = || {
+                let counts = handle.report().follower;
+                counts.overflows >= first.overflows + 3 && counts.dumps >= first.dumps + 2
+            };
+            let mut fates = [expected; 2];
+            while fates == [expected; 2] && !is_over() && begun.elapsed() < PATIENCE {
+                fates = to.map(|to| asked.fate(station, None, &packet(to, 1, 80)));
+                sent += 2;
+            }
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(fates, [expected; 2], "packets {sent} and the one before, {:?}", handle.report());
+            assert!(is_over(), "{:?}", handle.report());
+        });
+        // And then the tables are the kernel's.
+        batch(namespace, "route add 30.0.0.0/8 via 10.0.1.4\nroute del 20.9.0.0/16\n");
+        let fates = [Ok(((1, None), [2, 0, 0, 0, 0x11, 4], links.ports["a1"].1)), Err(Refusal::NoRoute)];
+        eventually("what has changed in the end is obeyed", || {
+            let to = ["30.0.7.1", "20.9.1.1"].map(|to| to.parse::<IpAddr>().unwrap());
+            to.map(|to| asked.fate(station, None, &packet(to, 1, 80))) == fates
+        });
+        println!("{sent} packets in {:?}, {:?}", begun.elapsed(), handle.report().follower);
+        handle.stop();
+        thread.join().unwrap().unwrap();
+    });
+}
+
+/// Bytes of a receive buffer; the kernel doubles it, and takes some 800 for a message.
+const SMALL: usize = 4 << 10;
+const CHANGING: u32 = 1000;
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const BURSTS: usize = 12;
 const COMMANDS: usize = 20;
