@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 use std::time::Duration;
 use tests::{Namespace, Process, eventually, fwd, namespaces_possible, received};
@@ -103,16 +103,40 @@ fn what_packets_do_not_meet_is_named() {
         skip::test!("this kernel has no bridges, for a twin in one");
     }
     router.output(&["sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/rwm1/forwarding"]);
+    for (twin, value) in [("rwm0", 1), ("rwm1", 0)] {
+        router.output(&["sh", "-c", &format!("echo {value} > /proc/sys/net/ipv4/conf/{twin}/rp_filter")]);
+    }
+    let rule = ["ip", "-6", "rule", "add", "priority", "100", "from", "2001:db8:822::/64", "lookup", "100"];
+    let has_rules = router.succeeds(&rule);
+    if !has_rules {
+        skip::test!("this kernel has no rules beyond those of every system");
+    }
     let has_filters = filter(router);
     if !has_filters {
         skip::test!("this kernel has no nf_tables, clsact or u32, for filters");
+    }
+    let has_tables = router.succeeds(&["python3", "-c", TABLE]);
+    if !has_tables {
+        skip::test!("this kernel has no iptables without nf_tables");
+    }
+    let program = Program::load(router, "rwm1");
+    if program.is_none() {
+        skip::test!("this kernel has no XDP programs, or not for this user");
     }
     let (json, said) = network.look(["soft:a", "soft:b"]);
     let is_told = |words: &str| json["kernel"]["remarks"].to_string().matches(words).count();
     assert_eq!(is_told("rwm0 is part of a bridge"), usize::from(has_bridge), "{json}");
     assert_eq!(is_told("IPv4 that comes in by rwm1 is the kernel's"), 1, "{json}");
-    for word in ["nftables has rules", "tc has filters on rwm1 "] {
-        assert_eq!(said.matches(word).count(), usize::from(has_filters), "{said}");
+    assert_eq!(is_told("all of IPv6: rules"), usize::from(has_rules), "{json}");
+    assert_eq!(is_told("all of IPv4: rules"), 0, "{json}");
+    for (words, has) in [
+        ("rp_filter is set for rwm0: ", true),
+        ("nftables has rules", has_filters),
+        ("tc has filters on rwm1 ", has_filters),
+        ("iptables has tables ", has_tables),
+        ("there are XDP programs on rwm1 ", program.is_some()),
+    ] {
+        assert_eq!(said.matches(words).count(), usize::from(has), "{words}: {said}");
     }
 }
 
@@ -154,6 +178,47 @@ fn functions_that_are_not_trusted_hear_what_linux_has_joined() {
     assert!(said.contains("the physical function takes 30"), "{said}");
 }
 
+/// Has the kernel make the table `filter` of iptables, as a look at it does (`IPT_SO_GET_INFO`).
+const TABLE: &str = r#"
+import ctypes, socket, sys
+libc = ctypes.CDLL(None)
+wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+info, size = ctypes.create_string_buffer(b"filter", 84), ctypes.c_uint(84)
+sys.exit(libc.getsockopt(wire.fileno(), 0, 64, info, ctypes.byref(size)) != 0)
+"#;
+
+/// Has packets of an interface go by a program that passes all of them (bpf(2): `BPF_PROG_LOAD`, `BPF_LINK_CREATE`), until its input ends.
+const PASS: &str = r#"
+import ctypes, os, platform, socket, struct, sys
+libc = ctypes.CDLL(None)
+number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+def bpf(command, attributes):
+    done = libc.syscall(number, command, attributes.ljust(128, bytes(1)), 128)
+    return done if done >= 0 else sys.exit(1)
+code = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xb7, 0, 0, 2, 0x95, 0, 0, 0))
+licence = ctypes.create_string_buffer(b"GPL")
+program = bpf(5, struct.pack("=IIQQ", 6, 2, ctypes.addressof(code), ctypes.addressof(licence)))
+bpf(28, struct.pack("=IIII", program, socket.if_nametoindex(sys.argv[1]), 37, 0))
+print("attached", flush=True)
+sys.stdin.read()
+"#;
+
+/// An XDP program, until this is dropped.
+struct Program {
+    _holder: Process,
+}
+
+impl Program {
+    /// Returns `None` where there can be none.
+    fn load(namespace: &Namespace, interface: &str) -> Option<Self> {
+        let mut command = namespace.command(&["python3", "-c", PASS, interface]);
+        let mut holder = Process(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("nsenter starts"));
+        let mut said = String::new();
+        BufReader::new(holder.0.stdout.take().expect("piped")).read_line(&mut said).expect("text");
+        (said == "attached\n").then_some(Self { _holder: holder })
+    }
+}
+
 /// Two hosts, and a router that has twins.
 struct Network {
     router: Namespace,
@@ -163,7 +228,7 @@ struct Network {
 impl Network {
     /// Makes it, unless this host cannot; then says why.
     fn new() -> Option<Self> {
-        if let Err(reason) = namespaces_possible(&["ping", "nft", "tc"]) {
+        if let Err(reason) = namespaces_possible(&["ping", "nft", "tc", "python3"]) {
             skip::test!("{reason}");
             return None;
         }
