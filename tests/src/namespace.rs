@@ -134,6 +134,20 @@ impl Namespace {
         self.command(words).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
     }
 
+    /// Sends a frame, without check sequence, by an interface of this namespace; its MTU has to have room for all behind the first 14 bytes.
+    ///
+    /// # Panics
+    ///
+    /// When it is not sent, or there is no Python.
+    pub fn send(&self, interface: &str, frame: &[u8]) {
+        let program = "import socket, sys\n\
+            wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+            wire.bind((sys.argv[1], 0))\n\
+            wire.send(bytes.fromhex(sys.argv[2]))";
+        let hex = frame.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        self.output(&["python3", "-c", program, interface, &hex]);
+    }
+
     /// Pings an address, once unless the options say otherwise. Returns whether each was answered: of several, `ping` calls it a success
     /// if one was.
     ///

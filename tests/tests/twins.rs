@@ -26,7 +26,7 @@ struct Bench {
 impl Bench {
     /// Starts it, unless this host cannot; then says why.
     fn start(mtu: u16, slots: usize, settings: Settings) -> Option<Self> {
-        if let Err(reason) = namespaces_possible(&["ping"]) {
+        if let Err(reason) = namespaces_possible(&["ping", "python3"]) {
             skip::test!("{reason}");
             return None;
         }
@@ -204,6 +204,23 @@ fn long_frames_of_the_host_come_in_several_buffers_and_longer_ones_not_at_all() 
     let _not_sent = ping(&bench, "15000");
     eventually("a frame that the port cannot send is counted", || bench.counts().from_host_too_long == 1);
     assert_eq!(bench.lane.receive(0, &mut Batch::with_capacity(64)), 0);
+
+    // The port sends packets of 9,000 bytes, whatever the tags in front of them.
+    let (once, twice) = (&[0x81, 0, 0, 7][..], &[0x88, 0xA8, 0, 7, 0x81, 0, 0, 8][..]);
+    for (tags, longest) in [(&[][..], 9014), (once, 9018), (twice, 9022)] {
+        let head = [&STATION[..], &MAC, tags, &[0x12, 0x34]].concat();
+        let too_long = bench.counts().from_host_too_long;
+        for len in [longest + 1, longest] {
+            let frame: Vec<u8> = head.iter().copied().chain(std::iter::repeat(7)).take(len).collect();
+            bench.namespace.send(TWIN, &frame);
+            if len > longest {
+                eventually("a frame that is too long is counted", || bench.counts().from_host_too_long > too_long);
+            } else {
+                assert!(bench.next().0 == frame, "{len} bytes are sent");
+            }
+        }
+        assert_eq!(bench.counts().from_host_too_long, too_long + 1);
+    }
 }
 
 #[test]

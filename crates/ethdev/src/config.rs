@@ -70,11 +70,11 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// Returns the size of the largest frame in bytes: MTU, Ethernet header and one VLAN tag, without frame check
-    /// sequence.
+    /// Returns the size of the largest frame in bytes: MTU, Ethernet header and two VLAN tags (IEEE 802.1ad), without frame
+    /// check sequence.
     #[must_use]
     pub fn max_frame(&self) -> usize {
-        usize::from(self.mtu) + ETHERNET_HEADER + VLAN_TAG
+        usize::from(self.mtu) + ETHERNET_HEADER + 2 * VLAN_TAG
     }
 
     /// Checks each setting against the range that holds for every device. Drivers also check settings against the

@@ -107,13 +107,13 @@ fn frames_that_cannot_be_sent_are_dropped_and_counted() {
     let pool = pool();
     let (mut opened, mut wire) = open(&PortConfig::default(), &pool);
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(8));
-    for len in [0, 1519, 1518] {
+    for len in [0, 1523, 1522] {
         cache.alloc_batch(&mut batch, 1, len);
     }
     assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 3);
     let counters = opened.tx[0].counters();
     assert_eq!((counters.bad_length, counters.too_long, counters.packets, counters.dropped()), (1, 1, 1, 2));
-    assert_eq!(wire.collect().unwrap().len(), 1518);
+    assert_eq!(wire.collect().unwrap().len(), 1522);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn filters_follow_what_the_port_is_told() {
     assert!(let_in(own));
     assert!(opened.port.set_mac(MacAddress::BROADCAST).unwrap_err().is_usage());
     opened.port.set_mtu(1000).unwrap();
-    assert!(wire.inject(&frame(own, 0, 1018)) && !wire.inject(&frame(own, 0, 1019)));
+    assert!(wire.inject(&frame(own, 0, 1022)) && !wire.inject(&frame(own, 0, 1023)));
     assert_eq!(opened.port.totals().rx_errors.oversize, 1);
     assert!(opened.port.set_mtu(1501).unwrap_err().is_usage(), "its buffers were made for 1500");
 }

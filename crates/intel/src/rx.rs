@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Descriptors handed back to the device at a time: one doorbell for so many.
 const DOORBELL: usize = 32;
-/// Buffers of the largest frame that a port can be set to (9238 bytes in buffers of 1 KiB), and some to spare.
+/// Buffers of the largest frame that a port can be set to (9242 bytes in buffers of 1 KiB), and some to spare.
 const MOST_SEGMENTS: usize = 16;
 
 /// A receive queue: belongs to one thread at a time, and can be moved to another.

@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the size of the largest frame in bytes: MTU, Ethernet header, one VLAN tag and CRC.
+    /// Returns the size of the largest frame in bytes: MTU, Ethernet header, two VLAN tags and CRC.
     #[must_use]
     pub fn max_frame(&self) -> usize {
         self.port.max_frame() + CRC

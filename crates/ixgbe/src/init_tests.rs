@@ -283,7 +283,7 @@ fn receive_path_values() {
         assert_eq!([0, 1, 7].map(|i| fake.get(RXPBSIZE.at(i))), [buffer, 0, 0]);
         assert_eq!(fake.get(HLREG0), 0x0806, "RXCRCSTRP, JUMBOEN, the rest kept");
         assert_eq!(fake.get(RDRXCTL), 0x0600_000A, "CRCSTRIP, RSCACKC, FCOE_WRFIX, DMAIDONE kept, RSCFRSTSIZE 0");
-        assert_eq!(fake.get(MAXFRS) >> 16, 9238);
+        assert_eq!(fake.get(MAXFRS) >> 16, 9242);
         assert_eq!(fake.get(FCTRL), 0x700);
         assert_eq!((fake.get(RXCSUM), fake.get(RFCTL), fake.get(VLNCTRL)), (0x2000, 0xE0, 0x8100));
         assert_eq!(fake.get(MRQC) & 0xF, 1);

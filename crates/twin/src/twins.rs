@@ -118,8 +118,7 @@ impl Twins {
         for ((tap, port), shared) in taps.iter().zip(ports).zip(&shared) {
             let cache = cache_of(&port.pool, &mut caches);
             let (tap, shared) = (Arc::clone(tap), Arc::clone(shared));
-            let longest = usize::from(port.mtu) + OVERHEAD;
-            twins.push(Twin { tap, shared, lane: port.lane, cache, longest, gone: false });
+            twins.push(Twin { tap, shared, lane: port.lane, cache, mtu: port.mtu.into(), gone: false });
         }
         let mover = Mover { twins, lanes: of_mover, caches, bell: Arc::clone(&bell), stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name("twins".to_owned()).spawn(move || mover.run());
@@ -140,9 +139,6 @@ fn set_mtu(tap: &Tap, mtu: u16) -> Result<(), Error> {
     }
     Ok(tap.set_mtu(mtu)?)
 }
-
-/// Bytes of an Ethernet header with a VLAN tag.
-const OVERHEAD: usize = 18;
 
 /// The queues of a worker: its ends, and those of the thread that moves frames.
 fn connect(ports: &[Arc<Shared>], mover: &Arc<Bell>, queue: usize) -> Result<(Lane, Ends), Error> {

@@ -147,7 +147,7 @@ fn needs_no_merging<T: Transport>(transport: &T, config: &Config, pool: &Pool, o
 /// Returns the size of a buffer that holds any frame, with the header: also those that a device with a larger MTU may receive
 /// (section 5.1.4.2).
 fn largest_buffer(config: &Config, mtu: Option<u16>, header: usize) -> usize {
-    let frame = mtu.map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG);
+    let frame = mtu.map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + 2 * VLAN_TAG);
     (frame.max(config.port.max_frame()) + LARGEST_HEADER.max(header)).max(SMALLEST_WHOLE)
 }
 

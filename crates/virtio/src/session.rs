@@ -51,11 +51,12 @@ impl Header {
     }
 
     /// Returns whether the device accepts a frame of `len` bytes that begins with this packet (section 5.1.4.2): of its MTU and an
-    /// Ethernet header, to which a VLAN tag belongs.
+    /// Ethernet header, to which up to two VLAN tags belong.
     pub(crate) fn allows(self, len: usize, first: &Packet) -> bool {
         let longest = self.longest as usize;
-        let tagged = || matches!(first.data().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
-        len <= longest || (len <= longest.saturating_add(VLAN_TAG) && tagged())
+        let is_tag = |at: &usize| matches!(first.data().get(*at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
+        let tags = || [12, 12 + VLAN_TAG].iter().take_while(|at| is_tag(at)).count();
+        len <= longest || len <= longest.saturating_add(tags() * VLAN_TAG)
     }
 }
 

@@ -25,7 +25,7 @@ const MOST_SEGMENTS: usize = 40;
 /// Packets of any pool can be sent. The first packets of a pool that is new to the port stay in the batch until another
 /// thread has mapped that pool (about 50 ms; with vhost-user, as long as the back end takes to answer). A frame must
 /// have at least 14 bytes. If the device has an MTU (Virtio 1.2, section 5.1.4.2), the frame can have at most that, an
-/// Ethernet header and one VLAN tag. It can have up to 40 segments.
+/// Ethernet header and two VLAN tags. It can have up to 40 segments.
 ///
 /// A packet cannot be used after it was sent:
 ///

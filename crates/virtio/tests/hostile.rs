@@ -172,7 +172,7 @@ fn numbers_of_buffers_are_checked() {
             } else if buffers == 0 {
                 assert_eq!((counters.frame_errors, got), (1, 0));
             } else {
-                assert_eq!((counters.too_long, got), (1, 0), "1518 bytes fit into one buffer");
+                assert_eq!((counters.too_long, got), (1, 0), "1522 bytes fit into one buffer");
             }
         }
     }

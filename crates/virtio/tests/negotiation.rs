@@ -50,7 +50,7 @@ fn a_device_that_lacks_what_is_needed() {
     let mut jumbo = config();
     jumbo.port.mtu = 9000;
     let message = refusal(with(BASE), &jumbo);
-    assert!(message.contains("VIRTIO_NET_F_MRG_RXBUF") && message.contains("9030 bytes"), "{message}");
+    assert!(message.contains("VIRTIO_NET_F_MRG_RXBUF") && message.contains("9034 bytes"), "{message}");
     let message = refusal(FakeConfig { mtu: 1400, ..with(BASE | Features::MTU) }, &config());
     assert!(message.contains("an MTU of 1500 is asked for, and the device allows 1400"), "{message}");
 }
@@ -60,10 +60,10 @@ fn a_device_that_lacks_what_is_needed() {
 fn buffers_are_merged_only_where_one_may_be_too_small() {
     let with_hash = Features::CTRL_VQ | Features::HASH_REPORT;
     for (mtu, data_room, more, report_hash, merged) in [
-        (None, 1530, Features::default(), false, false),
-        (None, 1529, Features::default(), false, true),
-        (Some(1500), 1530, Features::default(), false, false),
-        (Some(1501), 1530, Features::default(), false, true),
+        (None, 1534, Features::default(), false, false),
+        (None, 1533, Features::default(), false, true),
+        (Some(1500), 1534, Features::default(), false, false),
+        (Some(1501), 1534, Features::default(), false, true),
         (Some(9000), 2048, Features::default(), false, true),
         (None, 2048, with_hash, false, false),
         (None, 2048, with_hash, true, true),

@@ -198,7 +198,7 @@ impl<'p> Round<'p> {
     }
 
     fn sizes(&mut self) -> Step {
-        let longest = self.config.max_frame();
+        let longest = usize::from(self.config.mtu) + TAGGED_HEADER;
         let ordinary = longest.min(ORDINARY);
         let mut shapes: Vec<Shape> = (SHORTEST..=ordinary).map(|len| Shape { len, flow: 0 }).collect();
         let mut text = format!("{SHORTEST} to {ordinary} bytes");
@@ -453,6 +453,8 @@ const CLOSE: &str = "close";
 #[cfg(feature = "soft")]
 const TRACE: &str = "trace";
 
+/// Bytes of an Ethernet header with a VLAN tag.
+const TAGGED_HEADER: usize = 18;
 /// The longest frame that is not jumbo, with a VLAN tag, in bytes without check sequence.
 const ORDINARY: usize = 1518;
 /// Frames that are on their way at most, where no more are asked for.
