@@ -57,9 +57,23 @@ impl Tcpdump {
     ///
     /// When that was in vain, or tcpdump has missed frames.
     #[must_use]
-    pub fn stop(mut self, count: usize, kind: impl Fn(&[u8]) -> bool) -> Capture {
+    pub fn stop(self, count: usize, kind: impl Fn(&[u8]) -> bool) -> Capture {
+        self.stop_when(|seen| seen == count, kind)
+    }
+
+    /// As [`Self::stop`], where there may be more than `count` of the kind.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    #[must_use]
+    pub fn stop_at_least(self, count: usize, kind: impl Fn(&[u8]) -> bool) -> Capture {
+        self.stop_when(|seen| seen >= count, kind)
+    }
+
+    fn stop_when(mut self, is_enough: impl Fn(usize) -> bool, kind: impl Fn(&[u8]) -> bool) -> Capture {
         let seen = |file| Capture::read(file).frames.iter().filter(|frame| kind(frame)).count();
-        eventually("tcpdump writes the frames waited for", || seen(&self.file) == count);
+        eventually("tcpdump writes the frames waited for", || is_enough(seen(&self.file)));
         self.process.signal(Signal::INT);
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).expect("text");

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tests::{Fwd, Namespace, Process, eventually, fwd, namespaces_possible, received};
+use tests::{Fwd, Namespace, Process, Tcpdump, eventually, fwd, namespaces_possible, received};
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -40,7 +40,10 @@ fn linux_steers_the_ports_and_answers_for_them() {
     forwards_no_ipv6_from_where_it_is_off(&network);
     sends_the_errors_of_linux(&network);
     follows_routes(&network);
-    follows_a_neighbour_that_changes_its_address(&network);
+    follows_neighbours_that_change_their_address(&network);
+    follows_addresses_set_by_hand(&network);
+    leaves_packets_to_rules(&network);
+    passes_on_stacks_of_tags(&network);
     forwards_what_says_to_come_from_itself(&network);
     stops_with_its_twin(&network);
     keeps_forwarding_under_a_flood(&network);
@@ -97,10 +100,8 @@ fn forwards_without_the_host(network: &Network) {
 
 /// Whoever knows the MAC address of the router, from IPv4, may still send it IPv6.
 fn forwards_no_ipv6_from_where_it_is_off(network: &Network) {
-    let shown = network.router.output(&["ip", "-json", "link", "show", "dev", LEFT.twin]);
-    let links: Value = serde_json::from_str(&shown).expect("ip prints JSON");
-    let mac = links.pointer("/0/address").and_then(Value::as_str).expect("a MAC address");
-    let neighbour = [LEFT.router[1], "lladdr", mac, "dev", LEFT.wire];
+    let mac = network.address_of(LEFT.twin);
+    let neighbour = [LEFT.router[1], "lladdr", &mac, "dev", LEFT.wire];
     network.left.output(&[&["ip", "neigh", "replace"][..], &neighbour, &["nud", "permanent"]].concat());
     let set = |value: &str| {
         let script = format!("echo {value} >/proc/sys/net/ipv6/conf/{}/disable_ipv6", LEFT.twin);
@@ -169,10 +170,89 @@ fn follows_routes(network: &Network) {
 }
 
 /// Without a word of it: the kernel has to ask.
-fn follows_a_neighbour_that_changes_its_address(network: &Network) {
-    network.right.output(&["ip", "link", "set", RIGHT.wire, "address", "02:00:00:00:77:77"]);
-    eventually("the neighbour's new address is found", || network.reaches(RIGHT.v4, &[]));
-    network.ping(RIGHT.v4, 5, &[]);
+fn follows_neighbours_that_change_their_address(network: &Network) {
+    for (to, mac) in [(RIGHT.v4, "02:00:00:00:77:77"), (RIGHT.v6, "02:00:00:00:77:78")] {
+        network.passes_by_the_host(to);
+        network.right.output(&["ip", "link", "set", RIGHT.wire, "address", mac]);
+        eventually("the neighbour's new address is found", || network.reaches(to, &[]));
+        network.ping(to, 5, &[]);
+    }
+}
+
+/// Each twin gets another address: the ports send from it, and take frames for it and for no other.
+fn follows_addresses_set_by_hand(network: &Network) {
+    let before = network.address_of(LEFT.twin);
+    for (namespace, host, mac) in
+        [(&network.left, &LEFT, "02:00:00:00:66:01"), (&network.right, &RIGHT, "02:00:00:00:66:02")]
+    {
+        network.router.output(&["ip", "link", "set", host.twin, "address", mac]);
+        // As if the new one had been announced.
+        for router in host.router {
+            namespace.output(&["ip", "neigh", "replace", router, "lladdr", mac, "dev", host.wire, "nud", "reachable"]);
+        }
+    }
+    for to in [RIGHT.v4, RIGHT.v6] {
+        network.passes_by_the_host(to);
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tcpdump = Tcpdump::start(&network.right, RIGHT.wire, "in", &folder.path().join("right.pcap"));
+    // Of no other length here.
+    network.ping(RIGHT.v4, 20, &["-s", "333"]);
+    let pings = |frame: &[u8]| frame.len() == 14 + 20 + 8 + 333;
+    let sent = tcpdump.stop_at_least(20, pings);
+    for frame in sent.frames.iter().filter(|frame| pings(frame)) {
+        assert_eq!(frame[6..12], [2, 0, 0, 0, 0x66, 2], "from the address that was set");
+    }
+    let neighbour = |mac: &str, state: &str| {
+        network.left.output(&["ip", "neigh", "replace", LEFT.router[0], "lladdr", mac, "dev", LEFT.wire, "nud", state]);
+    };
+    neighbour(&before, "permanent");
+    assert!(!network.reaches(RIGHT.v4, &["-W", "0.2"]), "frames for the address of before are another station's");
+    neighbour("02:00:00:00:66:01", "reachable");
+    network.ping(RIGHT.v4, 1, &[]);
+}
+
+/// Rules beside those that each system has: all packets of the family go by Linux while there is one.
+fn leaves_packets_to_rules(network: &Network) {
+    for (family, from, to) in [("-4", "10.81.1.0/24", RIGHT.v4), ("-6", "2001:db8:1::/64", RIGHT.v6)] {
+        let rule = ["priority", "100", "from", from, "lookup", "100"];
+        let ip = |verb: &str| network.router.succeeds(&[&["ip", family, "rule", verb][..], &rule].concat());
+        if !ip("add") {
+            skip::test!("rules: this kernel has none");
+            return;
+        }
+        eventually("packets go by the host while there is a rule", || {
+            let before = network.seen_by_the_host();
+            network.reaches(to, &["-c", "10"]) && network.seen_by_the_host() - before >= 20
+        });
+        assert!(ip("delete"), "it was there");
+        network.passes_by_the_host(to);
+    }
+}
+
+/// Frames with two tags and as long a packet as others may have are Linux's, and leave if it sends them.
+fn passes_on_stacks_of_tags(network: &Network) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (router, station) = ([2, 0, 0, 0, 0x66, 1], [2, 0, 0, 0, 0x55, 1]);
+    let frame = |tag: [u8; 2], [to, from]: [[u8; 6]; 2]| {
+        let head = [&to[..], &from, &tag, &[0, 7, 0x81, 0, 0, 8, 0x12, 0x34]].concat();
+        head.into_iter().chain(std::iter::repeat(9)).take(14 + 8 + 1500).collect::<Vec<u8>>()
+    };
+    for tag in [[0x88, 0xA8], [0x81, 0]] {
+        let to_the_host = frame(tag, [router, station]);
+        let of_the_host = frame(tag, [station, router]);
+        for (from, by, to, at, frame) in [
+            (&network.left, LEFT.wire, &network.router, LEFT.twin, to_the_host),
+            (&network.router, LEFT.twin, &network.left, LEFT.wire, of_the_host),
+        ] {
+            let tcpdump = Tcpdump::start(to, at, "in", &folder.path().join("stacks.pcap"));
+            // Linux has no VLANs here, of which it would send such frames without a larger MTU.
+            from.output(&["ip", "link", "set", by, "mtu", "1600"]);
+            from.send(by, &frame);
+            drop(tcpdump.stop(1, |seen| seen == frame));
+            from.output(&["ip", "link", "set", by, "mtu", "1500"]);
+        }
+    }
 }
 
 /// What Linux drops without `accept_local`, as the manual of fwd says.
@@ -268,7 +348,7 @@ struct Network {
 impl Network {
     /// Makes it, unless this host cannot; then says why.
     fn new() -> Option<Self> {
-        if let Err(reason) = namespaces_possible(&["ping"]) {
+        if let Err(reason) = namespaces_possible(&["ping", "tcpdump", "python3"]) {
             skip::test!("{reason}");
             return None;
         }
@@ -287,7 +367,7 @@ impl Network {
             // Neighbours are asked soon, and errors sent without a pause.
             for setting in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "retrans_time_ms=100"] {
                 let (name, value) = setting.split_once('=').expect("as above");
-                set(&format!("ipv4/neigh/{twin}/{name}"), value);
+                ["ipv4", "ipv6"].iter().for_each(|family| set(&format!("{family}/neigh/{twin}/{name}"), value));
             }
             network.router.output(&["ip", "link", "set", twin, "up"]);
             for (address, bits) in host.router.iter().zip(["24", "64"]) {
@@ -358,6 +438,13 @@ impl Network {
         let output = self.left.command(&[&["ping", "-i", "0.02", "-W", "1", to][..], options].concat()).output();
         let output = output.expect("nsenter starts");
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// The MAC address of a twin.
+    fn address_of(&self, twin: &str) -> String {
+        let shown = self.router.output(&["ip", "-json", "link", "show", "dev", twin]);
+        let links: Value = serde_json::from_str(&shown).expect("ip prints JSON");
+        links.pointer("/0/address").and_then(Value::as_str).expect("a MAC address").to_owned()
     }
 
     /// Frames that the router's Linux has received by its twins.
