@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn command(arguments: &[&str]) -> Command {
@@ -265,16 +265,17 @@ fn a_summary_that_cannot_be_written_is_an_error() {
 
 #[test]
 fn a_nic_that_vanishes_ends_the_run_with_a_summary_and_an_error() {
-    // After so many register reads; the table reads some each second. Opening must leave a few.
+    // After so many register reads; the table reads some each second. Opening must leave a few, also where it waits for long.
     let run = |reads: u32| {
         let fault = format!("soft:b?fault=removal:{reads}");
         command(&["l2", "soft:a?wire=gen", &fault, "--duration", "60"]).output().unwrap()
     };
     let mut outputs = [400, 800, 1600].into_iter().map(run);
-    let output = outputs.find(|output| !output.stdout.is_empty()).expect("opening takes 1600 register reads");
+    let has_begun = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("forwarded");
+    let output = outputs.find(has_begun).expect("opening takes 1600 register reads");
     let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(out.contains("forwarded") && out.contains("received"), "{out}");
+    assert!(out.contains("received"), "{out}");
     let last = error.lines().last().unwrap();
     assert!(last.starts_with("fwd: soft:b: gone"), "{error}");
 }
