@@ -103,7 +103,28 @@ pub(super) fn pair(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let report = said.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
     let report: Value = serde_json::from_str(report)?;
     checks.equal("frames that one NIC sent and the other received", report["received"].as_u64(), Some(COUNT));
+    measured(&mut vm, checks)?;
     no_faults(&mut vm, checks)
+}
+
+/// RFC 2544 from one NIC to the other: percentages are of the line that the NICs have, 1 Gbit/s.
+fn measured(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let options = "--one-way --sizes 64 --tests loss --max 500 --trial-time 300ms --repetitions 1 --catch-up 300ms";
+    vm.try_sh(&format!("pktgen rfc2544 --ports 0000:01:00.0,0000:02:00.0 {options} --out /tmp/results --quiet"))?;
+    let said = vm.sh("cat /tmp/results/trials.jsonl; pktgen report /tmp/results; pktgen report /tmp/results --json")?;
+    let line = 1e9 / ((64.0 + 20.0) * 8.0);
+    checks.contains("RFC 2544 between them knows their line", &said, &format!("\"frmol\":{{\"rate\":{line:?}"));
+    checks.contains("  and says so", &said, "of max: of the rate of the line");
+    let report = said.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
+    let report: Value = serde_json::from_str(report)?;
+    let rows = report["runs"][0]["rows"].as_array().into_iter().flatten();
+    let highest = rows.filter(|row| row["test"] == "forwarded at maximum load");
+    // On a machine that stands still no trial counts.
+    for (value, percent) in highest.filter_map(|row| Some((row["value"].as_f64()?, row["percent"].as_f64()?))) {
+        let is_share = value > 0.0 && (percent - value / line * 100.0).abs() < 1e-9;
+        checks.that(is_share, format!("  {value} pps are {percent} % of it"));
+    }
+    Ok(())
 }
 
 /// Frames through `command` in both directions, from this process to this process. Returns its report, and
