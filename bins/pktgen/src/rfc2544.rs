@@ -20,7 +20,9 @@ use progress::Progress;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use trial::{AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
+use trial::{
+    AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, Reason, Setup, Traffic, Trial, Verdict,
+};
 
 /// Frames a second of a highest load without line: more than any port sends.
 pub(crate) const UNLIMITED: f64 = 1e9;
@@ -240,9 +242,14 @@ impl Bench<'_> {
         let line = self.line(size)?;
         let highest = Setup::Frmol { rate: line.unwrap_or(UNLIMITED), max: self.args.max };
         let offered = match self.test(size, &highest)? {
-            AnyTest::Frmol(test) => test.result().map(|result| result.offered).filter(|offered| *offered > 0.0),
+            AnyTest::Frmol(test) => test.result().map(|result| result.offered).or_else(|| {
+                // Loads that the machine was too busy to keep to end the search soon enough.
+                let busy = test.limits().last().filter(|limit| limit.reason == Reason::Stopped);
+                busy.map(|limit| limit.reached)
+            }),
             _ => None,
         };
+        let offered = offered.filter(|offered| *offered > 0.0);
         // What the ports sent on a machine that was busy is no reason to ask for less than what was asked for.
         let highest = self.args.max.into_iter().chain(line).reduce(f64::min).or(offered);
         let Some(highest) = highest else {

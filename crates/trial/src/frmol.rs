@@ -7,7 +7,7 @@ use crate::{Error, Outcome, Profile, Repeated, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// Trials at the highest load. A rate that the generator misses is no fault here: the maximum offered load is what it reaches (RFC
-/// 2285, 3.5.3).
+/// 2285, 3.5.3). A trial is void if generator or device were stopped for more than a tenth of it ([`Outcome::away`]).
 #[derive(Clone, Debug)]
 pub struct Frmol {
     desk: Desk,
@@ -43,6 +43,9 @@ pub struct Offered {
     #[serde(default)]
     pub away: f64,
 }
+
+/// The share of a trial for which generator or device may be stopped: rates are wrong by about as much.
+const MOST_AWAY: f64 = 0.1;
 
 impl Frmol {
     /// Begins, with a rate in frames a second that is at least what the generator is to reach.
@@ -85,6 +88,10 @@ impl Plan for Frmol {
     /// What is forwarded is what it is; the result says what is open.
     fn is_open(&self, _range: [f64; 2], _outcome: &Outcome) -> bool {
         false
+    }
+
+    fn is_stopped(&self, traffic: &Traffic, outcome: &Outcome) -> bool {
+        outcome.away.is_some_and(|away| away > traffic.seconds() * MOST_AWAY)
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {

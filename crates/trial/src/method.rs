@@ -72,6 +72,8 @@ pub enum Reason {
     Counts,
     /// Frames were lost, and what that says of the device is open, as the generator has sent frames in bursts of its own.
     Bursts,
+    /// Generator or device did not run for too much of the trial.
+    Stopped,
 }
 
 impl fmt::Display for Reason {
@@ -82,6 +84,7 @@ impl fmt::Display for Reason {
             Self::Clock => "the clock jumped",
             Self::Counts => "more frames came than were sent",
             Self::Bursts => "the generator sent bursts that may be why frames were lost",
+            Self::Stopped => "the machine stopped generator or device for too long",
         })
     }
 }
@@ -156,6 +159,10 @@ pub trait Plan {
     /// Whether it is open what the loss says, if that of the device may be anything between a least and a most.
     fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
         least <= 0.0 && most > 0.0
+    }
+    /// Whether generator or device were stopped for so long that the outcome says nothing.
+    fn is_stopped(&self, _traffic: &Traffic, _outcome: &Outcome) -> bool {
+        false
     }
     /// Seconds by which traffic may be late in any case.
     fn late_seconds(&self, _traffic: &Traffic) -> f64 {
@@ -256,6 +263,8 @@ impl<P: Plan> Method for P {
         let fault = if warm_up { None } else { desk.fault(&traffic, late, outcome) };
         let is_open = || outcome.doubtful > 0 && self.is_open(outcome.loss_range(), outcome);
         let fault = fault.or_else(|| (!warm_up && is_open()).then_some(Reason::Bursts));
+        let is_stopped = || !warm_up && self.is_stopped(&traffic, outcome);
+        let fault = fault.or_else(|| is_stopped().then_some(Reason::Stopped));
         let desk = self.desk_mut();
         let Some(reason) = fault else {
             desk.begin_anew();

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use trial::simulate::{Device, Truth};
 use trial::{
-    BinarySearch, Delays, Ended, Goal, Line, Method, Outcome, Profile, Reason, Report, Setup, TRIES, Throughput,
-    ThroughputPlan, Traffic, Trial, Verdict,
+    AnyTest, BinarySearch, Delays, Ended, Goal, Line, Method, Outcome, Profile, Reason, Report, Setup, TRIES,
+    Throughput, ThroughputPlan, Traffic, Trial, Verdict,
 };
 
 const LOW: f64 = 9_000.0;
@@ -44,6 +44,38 @@ fn a_generator_that_tires_is_sought_for_its_own_limit() {
             }
         }
     }
+}
+
+/// A rate over a time in which nothing was sent or forwarded is none of the device.
+#[test]
+fn a_highest_load_on_a_machine_that_stops_is_void() {
+    let tell = |aways: &[Option<f64>]| {
+        let setup = Setup::Frmol { rate: 1e9, max: Some(1_000.0) };
+        let mut test = setup.start(&Profile::default()).unwrap();
+        let told: Vec<Verdict> = aways
+            .iter()
+            .map(|away| {
+                let mut outcome = Outcome::new(if away.is_some_and(|away| away > 0.1) { 48 } else { 1_000 }, 48);
+                outcome.away = *away;
+                test.tell(&outcome).unwrap()
+            })
+            .collect();
+        let AnyTest::Frmol(frmol) = &test else { panic!("{test:?}") };
+        (told, frmol.result(), test.limits().to_vec(), test.next().is_some())
+    };
+    // As long as the three trials of the profile allow, or not known.
+    let (told, result, limits, goes_on) = tell(&[Some(0.1), None, Some(0.0)]);
+    assert_eq!((told, limits, goes_on), (vec![Verdict::Counted; 3], vec![], false));
+    assert_eq!(result.map(|result| (result.offered, result.forwarded)), Some((1_000.0, 48.0)));
+    // Those that are void are done again.
+    let void = Verdict::Void(Reason::Stopped);
+    let (told, result, limits, goes_on) = tell(&[Some(0.2), Some(8.2), Some(0.05)]);
+    assert_eq!((told, limits, goes_on), (vec![void, void, Verdict::Counted], vec![], true));
+    assert_eq!(result.map(|result| (result.offered, result.repetitions)), Some((1_000.0, 1)));
+    // Three times: a limit of the generator, and no rate of the device.
+    let (told, result, limits, goes_on) = tell(&[Some(0.2); 3]);
+    assert_eq!((told, goes_on), (vec![void, void, Verdict::Limit(Reason::Stopped)], false));
+    assert!(result.is_none() && limits.len() == 1 && limits[0].reached == 48.0, "{result:?} {limits:?}");
 }
 
 #[test]

@@ -347,13 +347,13 @@ fn what_is_no_run_is_one_line() {
     assert_eq!(error(String::new()), Error::NoRun);
     assert_eq!(error("not json".into()), Error::NoRun, "no line was written to its end");
     assert_eq!(error("not json\n".into()), Error::Damaged { number: 1 });
-    let of = |version, program: Option<&str>| Error::Version { version, program: program.map(str::to_owned), known: 4 };
-    assert_eq!(error(text.replacen("\"version\":4", "\"version\":5", 1)), of(5, None));
+    let of = |version, program: Option<&str>| Error::Version { version, program: program.map(str::to_owned), known: 5 };
+    assert_eq!(error(text.replacen("\"version\":5", "\"version\":6", 1)), of(6, None));
     // A later version may have other numbers.
     let other = error("{\"run\":{\"version\":1,\"numbers\":[],\"about\":{\"program\":\"pktgen 0\\u001b\"}}}\n".into());
     assert_eq!(other, of(1, Some("pktgen 0?")));
     assert!(other.to_string().ends_with("that wrote them, pktgen 0?"), "{other}");
-    assert_eq!(error("{\"run\":{\"version\":4,\"numbers\":[]}}\n".into()), Error::Damaged { number: 1 });
+    assert_eq!(error("{\"run\":{\"version\":5,\"numbers\":[]}}\n".into()), Error::Damaged { number: 1 });
     assert_eq!(error(format!("{}\n", lines[1])), Error::Unexpected { number: 1 });
     assert_eq!(error(format!("{}\n{}\n", lines[0], lines[2])), Error::Unexpected { number: 2 });
     // A trial twice, and one that was left out.
@@ -430,10 +430,10 @@ fn trials_of_this_version_are_these() {
         }
     }
     let line = Line::run(Profile::default()).to_string();
-    let version = if line.starts_with(r#"{"run":{"version":4,"#) { 4 } else { 0 };
+    let version = if line.starts_with(r#"{"run":{"version":5,"#) { 5 } else { 0 };
     assert_eq!(
         (version, sum),
-        (4, 15_495_096_056_863_766_657),
+        (5, 15_495_096_056_863_766_657),
         "the tests ask for other trials: give the lines another version, and this test its sum"
     );
 }
