@@ -200,14 +200,21 @@ fn perform_steered(
         notes(&names, &progress)
     };
     let mut figures: Vec<Figures> = Vec::new();
-    let end = |direction: Direction| {
+    let mut others = Vec::new();
+    let end = |mut direction: Direction| {
         let lane = direction.end();
+        // Ports that are closed now do not want them back.
+        others.extend(stay_open.then(|| direction.take_others()));
         let (of_direction, rx, tx) = Figures::of(direction);
         figures.push(of_direction);
         Ended { rx: Some(rx), tx: Some(tx), ..lane }
     };
     let supervised = if stay_open {
-        run.supervise_open(members, Team::all_finished, notes, end).map(|Kept { totals, opened, trouble }| {
+        run.supervise_open(members, Team::all_finished, notes, end).map(|Kept { totals, mut opened, trouble }| {
+            for (rx, tx) in others {
+                rx.into_iter().for_each(|(port, rx)| opened[port].rx.push(rx));
+                tx.into_iter().for_each(|(port, tx)| opened[port].tx.push(tx));
+            }
             // Those of a device that is gone are opened anew.
             if trouble.is_ok() {
                 held.put(Ports { pools, opened });

@@ -51,6 +51,15 @@ impl<T> Attached<T> {
 }
 
 impl<R: RxQueue, T: TxQueue> Direction<R, T> {
+    /// Takes the queues of its ports that are not its own, for another run on them: that of its sending port which receives for a host, and that
+    /// of its receiving port by which hosts or learning frames go out. Each with the number of its port.
+    pub(super) fn take_others(&mut self) -> (Option<(usize, R)>, Option<(usize, T)>) {
+        let rx = self.listener.take().map(|listener| (self.lane.port, listener.rx));
+        let of_host = self.host.as_deref_mut().and_then(|host| host.tx.take());
+        let tx = of_host.or_else(|| self.teacher.as_deref_mut().and_then(|teacher| teacher.tx.take()));
+        (rx, tx.map(|tx| (self.to, tx)))
+    }
+
     /// Whether a frame is for the host that the port is. What that says is sent soon.
     pub(super) fn is_answered(&mut self, frame: &[Packet], clock: &mut Clock) -> bool {
         let Some(Attached { host, .. }) = self.host.as_deref_mut() else { return false };

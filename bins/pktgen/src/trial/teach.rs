@@ -13,7 +13,7 @@ pub(crate) struct Teacher<T = AnyTxQueue> {
     cache: PoolCache,
     batch: Batch,
     /// Its way out, unless the host that the port is has it.
-    tx: Option<T>,
+    pub(super) tx: Option<T>,
 }
 
 impl<T: TxQueue> Teacher<T> {

@@ -157,6 +157,20 @@ fn nothing_is_sent_faster_than_is_allowed() {
     assert!(page.contains("of max: of the highest rate that was allowed: the ports have no line"), "{page}");
 }
 
+/// The port that only receives asks for its router, and is asked by it, before each trial.
+#[test]
+fn hosts_find_their_routers_before_each_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "500", "--json"];
+    let hosts = ["--answer", "192.0.2.1/24,192.0.2.2/24", "--gateway", "192.0.2.2,192.0.2.1"];
+    let path = folder.path().to_str().unwrap();
+    let ports = "soft:a?wire=peer:b,soft:b";
+    let (output, said) = rfc2544(ports, ["--out", path], &[&options[..], &hosts, &SHORT].concat());
+    assert_done(&output, &said);
+    let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    assert!(lines.matches("\"outcome\"").count() >= 2, "{lines}");
+}
+
 /// What the highest load was on a busy machine bounds nothing that the user has bounded, and no run ends by it.
 #[test]
 fn a_starved_highest_load_bounds_nothing_that_was_asked_for() {
