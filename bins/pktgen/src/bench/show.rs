@@ -51,16 +51,17 @@ fn conclusion(experiment: &Experiment, results: &Results) -> Option<String> {
         return None;
     }
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
+    let is_single = results.points.iter().all(Measured::is_single);
     let mut sentences = Vec::new();
     if most > STEADY && experiment.pairs.is_empty() {
         sentences.push(format!(
             "The same point was measured up to {most:.1}x apart, so that smaller differences say nothing."
         ));
-    } else if results.points.iter().all(Measured::is_single) {
+    } else if is_single {
         sentences.push("Each point was measured once, so that nobody knows how far apart two times are.".to_owned());
     }
     if experiment.pairs.is_empty() {
-        sentences.extend(reach(experiment, results, most));
+        sentences.extend(reach(experiment, results, (!is_single).then_some(most)));
     } else {
         sentences.extend(experiment.pairs.iter().filter_map(|pair| compared(experiment, results, *pair)));
     }
@@ -82,18 +83,18 @@ fn compared(experiment: &Experiment, results: &Results, pair: [u32; 2]) -> Optio
     let most = [one, other].into_iter().filter_map(spread).fold(1.0, f64::max);
     let factor = second.median / first.median;
     let beyond = if factor.max(1.0 / factor) > most.max(STEADY) { "more" } else { "no more" };
+    let beyond = match one.is_single() && other.is_single() {
+        true => String::new(),
+        false => format!(": {beyond} than these points differ from themselves ({most:.2}x)"),
+    };
     let words =
         |value: f64| if is_rate { format!("{} pps", number(value, 0)) } else { format!("{} us", number(value, 1)) };
     let [from, to] = pair.map(|point| experiment.name_of(point));
-    Some(format!(
-        "{from}: {}; {to}: {}, {factor:.2}x: {beyond} than these points differ from themselves ({most:.2}x).",
-        words(first.median),
-        words(second.median)
-    ))
+    Some(format!("{from}: {}; {to}: {}, {factor:.2}x{beyond}.", words(first.median), words(second.median)))
 }
 
-/// From which median to which the points reach, and whether that is more than a point differs from itself.
-fn reach(experiment: &Experiment, results: &Results, most: f64) -> Option<String> {
+/// From which median to which the points reach, and whether that is more than the `most` by which a point differs from itself, if that is known.
+fn reach(experiment: &Experiment, results: &Results, most: Option<f64>) -> Option<String> {
     let is_rate = results.points.iter().any(|one| one.forwarded().is_some());
     let median = |one: &Measured| Some((if is_rate { one.forwarded() } else { one.latency() }?.median, one.point));
     let mut medians: Vec<(f64, u32)> = results.points.iter().filter_map(median).collect();
@@ -104,10 +105,11 @@ fn reach(experiment: &Experiment, results: &Results, most: f64) -> Option<String
         |value: f64| if is_rate { format!("{} pps", number(value, 0)) } else { format!("{} us", number(value, 1)) };
     let (least, highest) = (words(least), words(highest));
     let [at_least, at_most] = [at_least, at_most].map(|point| experiment.name_of(point));
-    let beyond = if factor > most.max(STEADY) { "more" } else { "no more" };
-    Some(format!(
-        "Medians reach from {least} ({at_least}) to {highest} ({at_most}), {factor:.1}x: {beyond} than a point differs from itself."
-    ))
+    let beyond = most.map_or(String::new(), |most| {
+        let beyond = if factor > most.max(STEADY) { "more" } else { "no more" };
+        format!(": {beyond} than a point differs from itself")
+    });
+    Some(format!("Medians reach from {least} ({at_least}) to {highest} ({at_most}), {factor:.1}x{beyond}."))
 }
 
 /// That it was cut, if it was.
