@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex};
 /// A port's host, which its queue pairs share: questions come by any of them. Whoever has one holds the lock for as long as it takes to answer.
 pub(super) type Shared = Arc<Mutex<Host>>;
 
+/// A queue, if there is one, and the number of its port.
+type OfPort<Q> = Option<(usize, Q)>;
+
 /// The host that a receiving port is.
 #[derive(Debug)]
 pub(crate) struct Attached<T = AnyTxQueue> {
@@ -52,8 +55,8 @@ impl<T> Attached<T> {
 
 impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Takes the queues of its ports that are not its own, for another run on them: that of its sending port which receives for a host, and that
-    /// of its receiving port by which hosts or learning frames go out. Each with the number of its port.
-    pub(super) fn take_others(&mut self) -> (Option<(usize, R)>, Option<(usize, T)>) {
+    /// of its receiving port by which hosts or learning frames go out.
+    pub(super) fn take_others(&mut self) -> (OfPort<R>, OfPort<T>) {
         let rx = self.listener.take().map(|listener| (self.lane.port, listener.rx));
         let of_host = self.host.as_deref_mut().and_then(|host| host.tx.take());
         let tx = of_host.or_else(|| self.teacher.as_deref_mut().and_then(|teacher| teacher.tx.take()));
