@@ -16,7 +16,7 @@ use cli::screen;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use trial::{AnyTest, Limit, Method as _, Part, Report, Row, Setup};
+use trial::{AnyTest, Bound, Limit, Method as _, Part, Report, Row, Setup};
 
 /// What is said of lines that were cut.
 const CUT: &str = "the last line was not written to its end; its trial is left out";
@@ -73,23 +73,28 @@ fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
 }
 
 fn values(runs: &[(String, Report)]) -> String {
-    let mut lines = vec!["folder,size,test,value,unit,percent,note".to_owned()];
+    let mut lines = vec!["folder,size,test,value,bound,unit,percent,note".to_owned()];
     for (folder, report) in runs {
         let bases = bases(report);
         for row in report.rows() {
             let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
             let percent = number(percent(&bases, &row));
-            let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value)];
+            let bound = match row.bound {
+                Some(Bound::AtLeast) => "at least",
+                Some(Bound::AtMost) => "at most",
+                _ => "",
+            };
+            let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value), bound.to_owned()];
             lines.push([words.join(","), row.unit.to_owned(), percent, quoted(&row.note)].join(","));
         }
         let departs =
-            |one: &departures::Departs| [&*quoted(folder), "", "departure,,,", &quoted(&one.to_string())].join(",");
+            |one: &departures::Departs| [&*quoted(folder), "", "departure,,,,", &quoted(&one.to_string())].join(",");
         lines.extend(departures::of(report).iter().map(departs));
         let limit = |(size, limit): (u32, &Limit)| {
-            [&*quoted(folder), &size.to_string(), "limit of the generator,,,", &quoted(&limit.to_string())].join(",")
+            [&*quoted(folder), &size.to_string(), "limit of the generator,,,,", &quoted(&limit.to_string())].join(",")
         };
         lines.extend(limits(report).map(limit));
-        let cut = || [&*quoted(folder), "", "cut,,,", &quoted(CUT)].join(",");
+        let cut = || [&*quoted(folder), "", "cut,,,,", &quoted(CUT)].join(",");
         lines.extend(report.is_cut().then(cut));
     }
     lines.join("\n")

@@ -64,14 +64,19 @@ impl<E: Into<Failure>> From<E> for Broken {
     }
 }
 
+/// The folder of results that have none of their own.
+const OUT: &str = "rfc2544-results";
+
 /// `pktgen rfc2544`.
 pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let (profile, sizes) = (args.profile(), args.sizes().map_err(Failure::usage)?);
     check(args, &profile, &sizes)?;
     let (folder, (known, left_out)) = match (&args.out, &args.resume) {
         (_, Some(path)) => Folder::resume(path, &profile, &conditions(args))?,
-        (Some(path), None) => (Folder::create(path, &profile, about(args, &sizes)?)?, Default::default()),
-        (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
+        (out, None) => {
+            let path = out.as_deref().unwrap_or(Path::new(OUT));
+            (Folder::create(path, &profile, about(args, &sizes)?)?, Default::default())
+        }
     };
     let sizes = unfinished_first(sizes, &known)?;
     let path = folder.path().to_owned();
@@ -177,6 +182,9 @@ fn interrupted(path: &Path) -> Failure {
     anyhow!("{path}: interrupted by a signal; what was measured is in it: go on with --resume {path}").into()
 }
 
+/// Bytes of an Ethernet header and a check sequence.
+const HEADER: u32 = 18;
+
 /// Refuses what no run can begin with.
 fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Failure> {
     if args.ports.len() != 2 {
@@ -187,6 +195,13 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
         return Err(Failure::usage(format!("--min {min}: not below --max {max}; there is nothing to search between")));
     }
     for size in sizes {
+        if let Some(mtu) = args.port_options.mtu.filter(|mtu| size.bytes > u32::from(*mtu) + HEADER) {
+            let needed = size.bytes - HEADER;
+            return Err(Failure::usage(format!(
+                "--mtu {mtu}: frames of {} bytes with check sequence need {needed}; ask for smaller ones, or leave --mtu out",
+                size.bytes
+            )));
+        }
         runs::prepare(&args.trial(size))?;
         let line = args.line.map(|line| on_line(line, size.bytes));
         if let Some((max, line)) = args.max.zip(line).filter(|(max, line)| max > line) {
@@ -291,7 +306,7 @@ impl Bench<'_> {
             Above::Loses => ("", ""),
             // RFC 9004, 6.1.
             Above::Nothing => ("the highest rate is no overload", "the highest rate is forwarded without end"),
-            Above::Unsent => ["the generator kept to no rate above the throughput"; 2].into(),
+            Above::Unsent => ["no trial above the throughput counted"; 2].into(),
             Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
         };
         // That there is nothing to find is an answer, too.

@@ -2,7 +2,7 @@
 
 use crate::error::within;
 use crate::method::{Desk, Plan};
-use crate::trial::real;
+use crate::trial::{GROWS, real};
 use crate::{Error, Outcome, Profile, Repeated, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ pub struct Frmol {
     own: u64,
     doubtful: u64,
     away: f64,
+    filling: Option<f64>,
 }
 
 /// Rates at maximum offered load, means over the repetitions, in frames a second. RFC 2285 wants both reported.
@@ -42,6 +43,21 @@ pub struct Offered {
     /// The longest time, in seconds, for which the generator neither sent nor looked for frames; 0 if that is not known.
     #[serde(default)]
     pub away: f64,
+    /// The least share of a trial by which delays grew in it, as they do while a buffer fills: what is forwarded for longer is less by about
+    /// that share. `None` if they did not.
+    #[serde(default)]
+    pub filling: Option<f64>,
+}
+
+/// Seconds for which an lcore may be away without a word on the highest load.
+pub(crate) const AWAY: f64 = 1e-3;
+
+impl Offered {
+    /// Returns whether [`Self::forwarded`] is a lower bound: some frames may be lost for the generator.
+    #[must_use]
+    pub fn is_at_least(&self) -> bool {
+        self.doubtful > 0 && self.away <= AWAY
+    }
 }
 
 /// The share of a trial for which generator or device may be stopped: rates are wrong by about as much.
@@ -57,7 +73,7 @@ impl Frmol {
         within("the rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
         let desk = Desk::new(profile)?.any_rate();
         let (offered, forwarded) = (Vec::new(), Vec::new());
-        Ok(Self { desk, plan: profile.frmol, rate, offered, forwarded, own: 0, doubtful: 0, away: 0.0 })
+        Ok(Self { desk, plan: profile.frmol, rate, offered, forwarded, own: 0, doubtful: 0, away: 0.0, filling: None })
     }
 
     /// Returns the means so far; `None` before the first trial.
@@ -65,9 +81,10 @@ impl Frmol {
     pub fn result(&self) -> Option<Offered> {
         let (offered, forwarded) = (Summary::of(&self.offered)?, Summary::of(&self.forwarded)?);
         let Self { own, doubtful, away, .. } = *self;
+        let filling = self.filling.filter(|share| *share > GROWS);
         let (range, repetitions) = ([offered.min, offered.max], offered.count);
         let (offered, forwarded) = (offered.mean, forwarded.mean);
-        Some(Offered { offered, forwarded, repetitions, range, own, doubtful, away })
+        Some(Offered { offered, forwarded, repetitions, range, own, doubtful, away, filling })
     }
 }
 
@@ -102,5 +119,6 @@ impl Plan for Frmol {
         self.own = self.own.saturating_add(outcome.own);
         self.doubtful = self.doubtful.saturating_add(outcome.doubtful);
         self.away = self.away.max(outcome.away.unwrap_or(0.0));
+        self.filling = outcome.filling(seconds).map(|share| self.filling.unwrap_or(share).min(share));
     }
 }

@@ -66,6 +66,13 @@ impl Goal {
     }
 }
 
+impl Goal {
+    /// Whether a loss ratio between a least and a most may be either low or high.
+    pub(crate) fn is_open(&self, [least, most]: [f64; 2]) -> bool {
+        least <= self.loss_ratio && most > self.loss_ratio
+    }
+}
+
 /// What is known of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -84,6 +91,8 @@ pub(crate) struct Tally {
     full_low: f64,
     short_high: f64,
     short_low: f64,
+    /// Of trials of full length that may be of high or low loss, as bursts of the generator may be why they lost frames.
+    open: f64,
 }
 
 impl Tally {
@@ -97,7 +106,22 @@ impl Tally {
         *sum += seconds;
     }
 
-    /// All seconds, and those with high loss.
+    /// Takes a trial whose loss may be high or low.
+    pub(crate) fn leave_open(&mut self, goal: &Goal, seconds: f64) {
+        if seconds >= goal.final_seconds {
+            self.open += seconds;
+        }
+    }
+
+    /// Whether so many seconds were open that those which always suffice do not decide.
+    pub(crate) fn stays_open(&self, goal: &Goal) -> bool {
+        let missing = (goal.duration_sum - self.measured(goal)).max(0.0);
+        let all_high = Self { full_high: self.full_high + missing, ..*self };
+        let all_low = Self { full_low: self.full_low + missing, ..*self };
+        self.open > 0.0 && [all_high, all_low].iter().all(|tally| tally.class(goal) == Class::Undecided)
+    }
+
+    /// All seconds but those that are open, and those with high loss.
     pub(crate) fn seconds(&self) -> (f64, f64) {
         let high = self.full_high + self.short_high;
         (high + self.full_low + self.short_low, high)
@@ -119,30 +143,39 @@ impl Tally {
         self.short_low + self.full_low > 0.0 && self.class(goal) == Class::Upper
     }
 
-    /// The load classification of RFC 9971, appendix A.
+    /// The load classification of RFC 9971, appendix A, whatever the seconds that are open are taken for.
     pub(crate) fn class(&self, goal: &Goal) -> Class {
-        // Short trials with little loss make good for short ones with much, and for nothing else.
-        let balancing = self.short_low * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
-        let high = self.full_high + (self.short_high - balancing).max(0.0);
-        let measured = high + self.full_low;
+        let high = self.high(goal);
+        let measured = self.measured(goal);
         let whole = measured.max(goal.duration_sum);
         let missing = whole - measured;
         // Sums of many seconds: a share that is exactly the one allowed is allowed.
         let allowed = whole * goal.exceed_ratio + whole * 1e-9;
         if high > allowed {
             Class::Upper
-        } else if high + missing <= allowed {
+        } else if high + missing + self.open <= allowed {
             Class::Lower
         } else {
             Class::Undecided
         }
     }
+
+    /// The seconds that count as of high loss: short trials with little make good for short ones with much, and for nothing else.
+    fn high(&self, goal: &Goal) -> f64 {
+        let balancing = self.short_low * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
+        self.full_high + (self.short_high - balancing).max(0.0)
+    }
+
+    /// The seconds that count.
+    fn measured(&self, goal: &Goal) -> f64 {
+        self.high(goal) + self.full_low + self.open
+    }
 }
 
 /// The loss ratio on which conditional throughput stands (RFC 9971, appendix B): the quantile of the full-length trials, in
 /// seconds, that the exceed ratio leaves. `trials` are seconds and loss ratios.
-pub(crate) fn conditional_loss(goal: &Goal, trials: &[(f64, f64)]) -> f64 {
-    let mut full: Vec<_> = trials.iter().copied().filter(|&(seconds, _)| seconds >= goal.final_seconds).collect();
+pub(crate) fn conditional_loss(goal: &Goal, trials: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let mut full: Vec<_> = trials.filter(|&(seconds, _)| seconds >= goal.final_seconds).collect();
     full.sort_by(|a, b| a.1.total_cmp(&b.1));
     let measured: f64 = full.iter().map(|&(seconds, _)| seconds).sum();
     let whole = measured.max(goal.duration_sum);

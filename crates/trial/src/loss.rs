@@ -2,7 +2,7 @@
 
 use crate::error::within;
 use crate::method::{Desk, Plan};
-use crate::trial::real;
+use crate::trial::{GROWS, real};
 use crate::{Error, Limit, LossPlan, Outcome, Profile, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,10 @@ pub struct LossPoint {
     /// Of those that were lost, how many may be lost for bursts of the generator.
     #[serde(default)]
     pub doubtful: u64,
+    /// The share of the trial by which delays grew in it, as they do while a buffer fills: for longer the device loses more. `None` if they did
+    /// not.
+    #[serde(default)]
+    pub filling: Option<f64>,
 }
 
 impl LossPoint {
@@ -120,7 +124,8 @@ impl Plan for FrameLoss {
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
         let Outcome { sent, received, doubtful, .. } = *outcome;
         let doubtful = doubtful.min(sent.saturating_sub(received));
-        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful });
+        let filling = outcome.filling(traffic.seconds()).filter(|share| *share > GROWS);
+        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling });
         self.step += 1;
     }
 

@@ -53,7 +53,7 @@ pub enum Verdict {
     Counted,
     /// It says nothing about the device; the trial is asked for again.
     Void(Reason),
-    /// It was void for the third time in a row: a [`Limit`].
+    /// It was void for the third time in a row, or too many of its load were: a [`Limit`].
     Limit(Reason),
 }
 
@@ -89,28 +89,32 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A limit of the generator, never of the device: a trial that was void three times.
+/// A limit of the generator, never of the device: a trial that was void three times, or a load of which so many trials are open that it is
+/// not known whether it meets a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Limit {
     /// Why the last one was void.
     pub reason: Reason,
+    /// How often.
+    pub times: u32,
     /// Whether another was void for another reason.
     #[serde(default)]
     pub mixed: bool,
     /// Frames a second that were asked for.
     pub asked: f64,
-    /// The highest rate of the three that was kept to, in frames a second. Where bursts of the generator were in doubt, 1 % less than was
+    /// The highest rate of the last three that was kept to, in frames a second. Where bursts of the generator were in doubt, 1 % less than was
     /// asked for, and up to 16 % if that was so before, as it is not known how much less would have none.
     pub reached: f64,
 }
 
 impl Limit {
-    /// What happened three times.
+    /// What happened, and how often.
     pub(crate) fn why(&self) -> String {
-        match (self.reason, self.mixed) {
-            (reason, false) => format!("{reason} {TRIES} times"),
-            (reason, true) => format!("void {TRIES} times, at last because {reason}"),
+        let Self { reason, times, .. } = self;
+        match self.mixed {
+            false => format!("{reason} {times} times"),
+            true => format!("void {times} times, at last because {reason}"),
         }
     }
 }
@@ -159,6 +163,10 @@ pub trait Plan {
     /// Whether it is open what the loss says, if that of the device may be anything between a least and a most.
     fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
         least <= 0.0 && most > 0.0
+    }
+    /// Takes an outcome that is open: how many are, if those that may follow do not decide.
+    fn leave_open(&mut self, _traffic: &Traffic, _outcome: &Outcome) -> Option<u32> {
+        None
     }
     /// Whether generator or device were stopped for so long that the outcome says nothing.
     fn is_stopped(&self, _traffic: &Traffic, _outcome: &Outcome) -> bool {
@@ -265,6 +273,7 @@ impl<P: Plan> Method for P {
         let fault = fault.or_else(|| (!warm_up && is_open()).then_some(Reason::Bursts));
         let is_stopped = || !warm_up && self.is_stopped(&traffic, outcome);
         let fault = fault.or_else(|| is_stopped().then_some(Reason::Stopped));
+        let many = if fault == Some(Reason::Bursts) { self.leave_open(&traffic, outcome) } else { None };
         let desk = self.desk_mut();
         let Some(reason) = fault else {
             desk.begin_anew();
@@ -279,10 +288,11 @@ impl<P: Plan> Method for P {
         let before = desk.limits.iter().filter(is_bursts).count().min(DOUBLINGS);
         let kept = if reason == Reason::Bursts { 1.0 - STEP_DOWN * f64::from(1 << before) } else { 1.0 };
         desk.reached = desk.reached.max(rate_of(&traffic, outcome) * kept);
-        if desk.void < TRIES {
+        if desk.void < TRIES && many.is_none() {
             return Ok(Verdict::Void(reason));
         }
-        let limit = Limit { reason, mixed: desk.mixed, asked: traffic.rate(), reached: desk.reached };
+        let times = many.unwrap_or(TRIES).max(desk.void);
+        let limit = Limit { reason, times, mixed: desk.mixed, asked: traffic.rate(), reached: desk.reached };
         desk.begin_anew();
         desk.limits.push(limit);
         let goes_on = matches!(reason, Reason::Rate | Reason::Bursts) && self.unreachable(&limit);

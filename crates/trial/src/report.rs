@@ -5,7 +5,7 @@ mod rows;
 use crate::line::VERSION;
 use crate::profile::RECOVERY;
 use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
-pub use rows::Row;
+pub use rows::{Bound, Row};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -62,6 +62,14 @@ pub struct Strict {
     pub at_generator: bool,
 }
 
+impl Strict {
+    /// Returns whether [`Self::throughput`] is a lower bound: the search has not found a rate close above that loses frames.
+    #[must_use]
+    pub fn is_at_least(&self) -> bool {
+        !(self.found && self.upper.is_some())
+    }
+}
+
 impl BinarySearch {
     /// Begins a search between two rates, in frames a second.
     ///
@@ -169,8 +177,8 @@ impl Plan for BinarySearch {
         self.settle();
     }
 
-    fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
-        least <= self.goal.loss_ratio && most > self.goal.loss_ratio
+    fn is_open(&self, range: [f64; 2], _outcome: &Outcome) -> bool {
+        self.goal.is_open(range)
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {

@@ -72,10 +72,19 @@ pub struct Throughput {
 struct Record {
     /// Seconds and loss ratio of each.
     trials: Vec<(f64, f64)>,
+    /// The same of those that are void, as bursts of the generator may be why they lost frames.
+    open: Vec<(f64, f64)>,
     /// A tally for each goal.
     tallies: Vec<Tally>,
     /// Seconds of the longest trial, and the least by which delays varied in one of that length, as a share of it.
     filling: Option<(f64, f64)>,
+}
+
+impl Record {
+    /// Seconds and loss ratio of all trials, the void ones that are open among them.
+    fn all(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.trials.iter().chain(&self.open).copied()
+    }
 }
 
 /// What a search has found for a goal. Loads are in frames a second.
@@ -97,6 +106,14 @@ pub struct GoalResult {
     pub sustained: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
+}
+
+impl GoalResult {
+    /// Returns whether [`Self::throughput`] is a lower bound: the search has not found where the goal is no longer met.
+    #[must_use]
+    pub fn is_at_least(&self) -> bool {
+        self.ended != Ended::Found
+    }
 }
 
 /// How a search ended for a goal. All but [`Self::Found`] are irregular results (RFC 9971).
@@ -171,7 +188,7 @@ impl Throughput {
         let bounds = self.bounds(number);
         let record = bounds.lower.and_then(|index| Some((index, self.loads.get(&index)?)));
         let throughput =
-            record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, &record.trials)));
+            record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, record.all())));
         let ended = match self.ended(number, bounds) {
             Some(ended) => ended,
             None if self.desk.is_over() => Ended::Void,
@@ -212,6 +229,29 @@ impl Throughput {
             (Some(lower), _) if lower >= self.top => Some(Ended::AtGenerator),
             _ => None,
         }
+    }
+
+    /// The goal that the next trial is for, and its number.
+    fn searched(&self) -> Option<(usize, &Goal)> {
+        let mut goals = self.goals.iter().enumerate();
+        goals.find(|&(number, _)| self.ended(number, self.bounds(number)).is_none())
+    }
+
+    /// Takes what a trial says about each goal. A goal that one trial without loss meets is met by the one that is repeated.
+    fn enter(&mut self, rate: f64, seconds: f64, outcome: &Outcome) -> &mut Record {
+        let index = whole(self.grid.place(rate).round());
+        let goals = &self.goals;
+        let new = || Record { tallies: vec![Tally::default(); goals.len()], ..Record::default() };
+        let record = self.loads.entry(index).or_insert_with(new);
+        for ((goal, tally), draws) in goals.iter().zip(&mut record.tallies).zip(&mut self.draws) {
+            if !goal.is_open(outcome.loss_range()) {
+                tally.add(goal, seconds, outcome.loss_ratio());
+                draws.add(goal, &self.grid, index, seconds, outcome.loss_ratio());
+            } else if goal.exceed_ratio > 0.0 {
+                tally.leave_open(goal, seconds);
+            }
+        }
+        record
     }
 
     /// Decides about the next trial, for the first goal that needs one.
@@ -482,26 +522,25 @@ impl Plan for Throughput {
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
         let Traffic::Steady { rate, seconds } = traffic else { return };
-        let loss = outcome.loss_ratio();
-        let goals = &self.goals;
-        let index = whole(self.grid.place(rate).round());
-        let record = self
-            .loads
-            .entry(index)
-            .or_insert_with(|| Record { tallies: vec![Tally::default(); goals.len()], ..Record::default() });
-        record.trials.push((seconds, loss));
+        let record = self.enter(rate, seconds, outcome);
+        record.trials.push((seconds, outcome.loss_ratio()));
         record.filling = least_filling(record.filling, seconds, outcome);
-        for (goal, tally) in goals.iter().zip(&mut record.tallies) {
-            tally.add(goal, seconds, loss);
-        }
-        for (goal, draws) in goals.iter().zip(&mut self.draws) {
-            draws.add(goal, &self.grid, index, seconds, loss);
-        }
         self.choose();
     }
 
-    fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
-        self.goals.iter().any(|goal| least <= goal.loss_ratio && most > goal.loss_ratio)
+    fn is_open(&self, range: [f64; 2], _outcome: &Outcome) -> bool {
+        self.searched().is_some_and(|(_, goal)| goal.is_open(range))
+    }
+
+    /// A trial that is open may be one that lost frames for the device: were only those kept that lost none, a device that loses some by
+    /// chance would seem to lose none at any load at which a trial may be lucky.
+    fn leave_open(&mut self, traffic: &Traffic, outcome: &Outcome) -> Option<u32> {
+        let Traffic::Steady { rate, seconds } = *traffic else { return None };
+        let (number, _) = self.searched()?;
+        let record = self.enter(rate, seconds, outcome);
+        record.open.push((seconds, outcome.loss_ratio()));
+        let (tally, times) = (record.tallies[number], u32::try_from(record.open.len()).unwrap_or(u32::MAX));
+        tally.stays_open(&self.goals[number]).then_some(times)
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {

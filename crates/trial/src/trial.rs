@@ -185,12 +185,17 @@ impl Outcome {
     }
 
     /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled: what the device forwards is less than the
-    /// load by that share.
-    /// `None` if delays were not measured.
+    /// load by that share. `None` if delays were not measured. Where the machine stopped generator or device, delays vary by up to twice as
+    /// much without a buffer.
     pub(crate) fn filling(&self, seconds: f64) -> Option<f64> {
-        self.delays.map(|delays| delays.growth() / 1e9 / seconds).filter(|share| share.is_finite())
+        let away = 2.0 * self.away.unwrap_or(0.0);
+        let share = self.delays.map(|delays| (delays.growth() / 1e9 - away).max(0.0) / seconds);
+        share.filter(|share| share.is_finite())
     }
 }
+
+/// The share of a trial by which delays may grow in it before a figure says so.
+pub(crate) const GROWS: f64 = 0.005;
 
 /// A count as a real number.
 #[expect(clippy::cast_precision_loss, reason = "counts of a test are far below 2^53")]

@@ -48,8 +48,8 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "TESTS", value_delimiter = ',', default_value = "throughput,latency,loss,back-to-back")]
     pub(crate) tests: Vec<Test>,
 
-    /// Folder to write, which must not have results yet; each trial is in it as soon as it has ended
-    #[arg(long, value_name = "DIR", required_unless_present = "resume", conflicts_with = "resume")]
+    /// Folder to write, which must not have results yet; each trial is in it as soon as it has ended [default: rfc2544-results]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
 
     /// Folder of an earlier run with the same options, to go on with; more sizes or tests may be asked for. What differs is refused: ports and

@@ -23,8 +23,40 @@ pub(super) fn draw(page: &mut Markup, runs: &[Run<'_>]) {
 /// All frame sizes of all runs, in their order.
 struct Sizes(Vec<u32>);
 
-/// A rate that a search has found: its name, size, rate, and bounds.
-type Found = (String, u32, f64, [Option<f64>; 2]);
+/// A rate that was measured.
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) size: u32,
+    pub(super) rate: f64,
+    bounds: [Option<f64>; 2],
+    /// Whether it is a lower bound.
+    pub(super) is_at_least: bool,
+}
+
+impl Found {
+    /// A number for people, with what it is if it is a bound.
+    pub(super) fn words(&self, number: &str) -> String {
+        if self.is_at_least { format!("at least {number}") } else { number.to_owned() }
+    }
+
+    /// What stands at its mark.
+    fn label(&self) -> &'static str {
+        if self.is_at_least { AT_LEAST } else { "" }
+    }
+}
+
+/// What stands at the mark of a lower bound.
+const AT_LEAST: &str = "\u{2265}";
+
+/// A point of a series.
+struct Place {
+    name: String,
+    size: u32,
+    y: f64,
+    range: Option<[f64; 2]>,
+    words: String,
+    label: &'static str,
+}
 
 impl Sizes {
     fn of(runs: &[Run<'_>]) -> Self {
@@ -45,15 +77,16 @@ impl Sizes {
 
     fn percent(&self, runs: &[Run<'_>]) -> Chart {
         let series = self.series(runs, |run| {
-            let of = |(name, size, rate, _): Found| {
-                let percent = rate / highest(run.report, size)? * 100.0;
-                Some((name, size, percent, None, format!("{} %", number(percent, 2))))
+            let of = |found: Found| {
+                let percent = found.rate / highest(run.report, found.size)? * 100.0;
+                let (words, label) = (found.words(&format!("{} %", number(percent, 2))), found.label());
+                Some(Place { name: found.name, size: found.size, y: percent, range: None, words, label })
             };
             throughputs(run.report).into_iter().filter_map(of).collect()
         });
         Chart {
             title: "Throughput, share of the highest rate".to_owned(),
-            note: bases(runs),
+            note: format!("{} {AT_LEAST} stands at what is at least that.", bases(runs)),
             x: self.axis(),
             y: Axis::new("% of the highest rate", Kind::Percent),
             series,
@@ -81,16 +114,22 @@ impl Sizes {
             one.name = "highest rate".to_owned();
         }
         series.extend(self.series(runs, |run| {
-            let of = |(name, size, rate, bounds): Found| {
-                let words = match bounds {
+            let of = |found: Found| {
+                let between = match found.bounds {
                     [Some(low), Some(high)] => format!(", between {} and {}", number(low, 0), number(high, 0)),
                     _ => String::new(),
                 };
-                (name, size, rate / scale, None, format!("{} pps{words}", number(rate, 0)))
+                let words = found.words(&format!("{} pps{between}", number(found.rate, 0)));
+                let label = found.label();
+                Place { name: found.name, size: found.size, y: found.rate / scale, range: None, words, label }
             };
             let forwarded = run.report.parts().iter().filter_map(|part| match &part.test {
-                AnyTest::Frmol(test) => test.result().map(|result| {
-                    ("forwarded at the highest load".to_owned(), part.size, result.forwarded, [None, None])
+                AnyTest::Frmol(test) => test.result().map(|result| Found {
+                    name: "forwarded at the highest load".to_owned(),
+                    size: part.size,
+                    rate: result.forwarded,
+                    bounds: [None, None],
+                    is_at_least: result.is_at_least(),
                 }),
                 _ => None,
             });
@@ -114,7 +153,7 @@ impl Sizes {
                 .filter_map(|(part, name, result)| {
                     let ([typical, worst], least) = (typical_and_worst(result)?, least(result)?);
                     let words = format!("typical {} us, worst case {} us", number(typical, 2), number(worst, 2));
-                    Some((name, part.size, typical, Some([least, worst]), words))
+                    Some(Place { name, size: part.size, y: typical, range: Some([least, worst]), words, label: "" })
                 })
                 .collect()
         });
@@ -135,13 +174,8 @@ impl Sizes {
                 let AnyTest::BackToBack(test) = &part.test else { return None };
                 // Where the longest burst allowed lost nothing, there is no longest one.
                 let Summary { mean, min, max, .. } = test.result().filter(|bursts| bursts.endless == 0)?.frames;
-                Some((
-                    "longest burst".to_owned(),
-                    part.size,
-                    mean,
-                    Some([min, max]),
-                    format!("{} frames", number(mean, 1)),
-                ))
+                let (name, words) = ("longest burst".to_owned(), format!("{} frames", number(mean, 1)));
+                Some(Place { name, size: part.size, y: mean, range: Some([min, max]), words, label: "" })
             };
             run.report.parts().iter().filter_map(of).collect()
         });
@@ -161,13 +195,9 @@ impl Sizes {
             let of = |part: &Part| {
                 let AnyTest::Recovery(test) = &part.test else { return None };
                 let Summary { mean, min, max, .. } = test.result()?.seconds?;
-                Some((
-                    "recovery".to_owned(),
-                    part.size,
-                    mean * 1e3,
-                    Some([min * 1e3, max * 1e3]),
-                    format!("{} s", number(mean, 4)),
-                ))
+                let (name, words) = ("recovery".to_owned(), format!("{} s", number(mean, 4)));
+                let range = Some([min * 1e3, max * 1e3]);
+                Some(Place { name, size: part.size, y: mean * 1e3, range, words, label: "" })
             };
             run.report.parts().iter().filter_map(of).collect()
         });
@@ -184,14 +214,14 @@ impl Sizes {
     /// A series for each name of each run. One run has a colour for each name, several have one each.
     fn series<'r, F>(&self, runs: &[Run<'r>], points: F) -> Vec<Series>
     where
-        F: Fn(&Run<'r>) -> Vec<(String, u32, f64, Option<[f64; 2]>, String)>,
+        F: Fn(&Run<'r>) -> Vec<Place>,
     {
         let mut all: Vec<Series> = Vec::new();
         for (nth, run) in runs.iter().enumerate() {
             let before = all.len();
-            for (name, size, y, range, words) in points(run) {
+            for Place { name, size, y, range, words, label } in points(run) {
                 let title = self.title(run, &name, size, &words);
-                let point = Point { x: self.place(size), y, range, title, label: String::new() };
+                let point = Point { x: self.place(size), y, range, title, label: label.to_owned() };
                 let name = run.name_of(&name);
                 match all[before..].iter_mut().find(|series| series.name == name) {
                     Some(series) => series.points.push(point),
@@ -259,11 +289,23 @@ pub(super) fn throughputs(report: &Report) -> Vec<Found> {
     for part in report.parts() {
         match &part.test {
             AnyTest::Throughput(test) => all.extend(test.results().into_iter().filter_map(|result| {
-                Some((goal(&result.goal), part.size, result.throughput?, [result.lower, result.upper]))
+                Some(Found {
+                    name: goal(&result.goal),
+                    size: part.size,
+                    rate: result.throughput?,
+                    bounds: [result.lower, result.upper],
+                    is_at_least: result.is_at_least(),
+                })
             })),
             AnyTest::BinarySearch(test) => {
                 let result = test.result();
-                let found = |rate| ("no loss (RFC 2544)".to_owned(), part.size, rate, [Some(rate), result.upper]);
+                let found = |rate| Found {
+                    name: "no loss (RFC 2544)".to_owned(),
+                    size: part.size,
+                    rate,
+                    bounds: [Some(rate), result.upper],
+                    is_at_least: result.is_at_least(),
+                };
                 all.extend(result.throughput.map(found));
             }
             _ => {}

@@ -116,9 +116,11 @@ fn missing(page: &mut Markup, runs: &[Run<'_>]) {
 fn figures_of(report: &Report, size: u32) -> Vec<(String, String)> {
     let mut row = Vec::new();
     let most = highest(report, size);
-    for (name, _, rate, _) in throughputs(report).into_iter().filter(|found| found.1 == size) {
-        row.push((format!("{name}, pps"), number(rate, 0)));
-        row.extend(most.map(|most| (format!("{name}, % of highest"), number(rate / most * 100.0, 2))));
+    for found in throughputs(report).into_iter().filter(|found| found.size == size) {
+        let name = &found.name;
+        row.push((format!("{name}, pps"), found.words(&number(found.rate, 0))));
+        let percent = |most: f64| found.words(&number(found.rate / most * 100.0, 2));
+        row.extend(most.map(|most| (format!("{name}, % of highest"), percent(most))));
     }
     for part in report.parts().iter().filter(|part| part.size == size) {
         for (name, result) in latencies(part) {
@@ -167,8 +169,7 @@ fn void(page: &mut Markup, report: &Report) {
     let trials: u64 = parts.iter().map(|part| part.test.spent().0).sum();
     let seconds: f64 = parts.iter().map(|part| part.test.spent().1).sum();
     let void: usize = parts.iter().map(|part| part.void.len()).sum();
-    let words =
-        "says nothing about the device and was done again; what was void three times is a limit of the generator.";
+    let words = "says nothing about the device and was done again; what was void three times, or too often, is a limit of the generator.";
     let what = format!(
         "{void} of {trials} trials, which sent for {} s in all, were void: a void trial {words}",
         number(seconds, 1)

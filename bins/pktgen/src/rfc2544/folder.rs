@@ -79,7 +79,8 @@ impl Folder {
         let (report, whole) = read_whole(path)?;
         if report.profile() != profile {
             let theirs = printable(&report.profile().name);
-            let differs = if theirs == profile.name { "times or repetitions differ" } else { "asked for otherwise" };
+            let differs =
+                if theirs == profile.name { "times, repetitions or width differ" } else { "is asked for otherwise" };
             return Err(Failure::usage(format!(
                 "--resume {name}: it was measured as \"{theirs}\" and {differs} now; give the options of then, or --out another folder"
             )));

@@ -5,6 +5,7 @@ use crate::known::{folder_of, profile, simulated};
 use crate::runs::{DEVICE, SHORT, assert_done, beside, notes, pktgen, report_of, rfc2544, run_of, unlocked};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 use trial::simulate::Truth;
 use trial::{Line, Method as _, Setup};
 
@@ -26,8 +27,9 @@ fn bad_input_is_one_line() {
         (
             &["--ports", "soft:a,soft:b", "--sizes", "64,1518", "--mtu", "1400"],
             2,
-            "--mtu 1400: frames of 1514 bytes need 1500",
+            "--mtu 1400: frames of 1518 bytes with check sequence need 1500",
         ),
+        (&["--ports", "soft:a,soft:b", "--sizes", "1519", "--mtu", "1500"], 2, "need 1501"),
         (&["--ports", "soft:a,soft:b", "--sizes", "64,64"], 2, "twice"),
         (&["--ports", "soft:a,soft:b", "--sizes", "64", "--ipv6"], 2, "need 80"),
         (&["--ports", "soft:a,soft:b", "--sizes", "imix", "--ipv6"], 2, "--sizes imix"),
@@ -44,8 +46,7 @@ fn bad_input_is_one_line() {
         assert!(!new.exists(), "{arguments:?}");
     }
     for (arguments, code, words) in [
-        (&["rfc2544", "--ports", "soft:a,soft:b"][..], 2, "--out"),
-        (&["rfc2544", "--ports", "soft:a,soft:b", "--out", "/dev/null/x"], 1, "cannot be made"),
+        (&["rfc2544", "--ports", "soft:a,soft:b", "--out", "/dev/null/x"][..], 1, "cannot be made"),
         (&["rfc2544", "--ports", "soft:a,soft:b", "--resume", "/nowhere"], 1, "trials.jsonl cannot be read"),
         (&["report"], 2, "DIR"),
         (&["report", "/nowhere"], 1, "trials.jsonl cannot be read"),
@@ -57,6 +58,23 @@ fn bad_input_is_one_line() {
         assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
     assert!(!Path::new("/nowhere").exists());
+}
+
+/// Without `--out` there is a folder of a name that the manual has, in the present one.
+#[test]
+fn results_have_a_folder_of_their_own() {
+    let _beside = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    command.args(["rfc2544", "--ports", "soft:a?wire=peer:b,soft:b", "--one-way", "--sizes", "64", "--max", "500"]);
+    command.args(["--tests", "loss", "--trial-time", "100ms", "--repetitions", "1", "--catch-up", "50ms", "--quiet"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_done(&output, &String::from_utf8_lossy(&output.stderr));
+    let report = report_of(folder.path().join("rfc2544-results").to_str().unwrap());
+    assert!(report.parts().iter().any(|part| matches!(part.setup, Setup::FrameLoss { .. })), "{report}");
+    let again = command.output().unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.starts_with("pktgen: --out rfc2544-results: has results") && said.lines().count() == 1, "{said}");
 }
 
 /// Sizes by name, each with the highest load known already, so that only losses are measured.

@@ -234,7 +234,7 @@ fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
     let profile = profile(1.2, 3);
     let goals = profile.throughput.goals.clone();
     for (generator, high, words) in [
-        (2e4, 4e4, ["the generator kept to no rate above the throughput"; 2]),
+        (2e4, 4e4, ["no trial above the throughput counted"; 2]),
         (1e9, 2e4, ["the highest rate is no overload", "the highest rate is forwarded without end"]),
     ] {
         let setups =

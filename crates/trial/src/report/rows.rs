@@ -1,8 +1,10 @@
 //! The figures of a test, a row for each.
 
 use super::{LeftOut, Part};
+use crate::frmol::AWAY;
 use crate::{
-    AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Setup, Strict, Summary,
+    AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Reason, Setup, Strict,
+    Summary,
 };
 use serde::Serialize;
 
@@ -20,16 +22,27 @@ pub struct Row {
     pub unit: &'static str,
     /// The interval in which the figure lies with 95 % if it came by chance, in the same unit; `None` of those that do not.
     pub interval: Option<[f64; 2]>,
+    /// What the figure is instead of the one that was sought; `None` if it is that one.
+    pub bound: Option<Bound>,
     /// The figure for people, with its unit.
     pub figure: String,
     /// What one has to know about it.
     pub note: String,
 }
 
+/// What a figure bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Bound {
+    /// The device does as well as that, or better.
+    AtLeast,
+    /// It loses as much as that, or less.
+    AtMost,
+}
+
 /// Offered loads that differ by more than this factor are named.
 const WIDE: f64 = 1.1;
-/// Seconds for which an lcore may be away without a word on the highest load.
-const AWAY: f64 = 1e-3;
 
 /// The row of a test that could not be done.
 pub(super) fn left_out(left_out: &LeftOut) -> Row {
@@ -44,8 +57,10 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
     let limit = part.test.limits().last().filter(|_| !open).map(Limit::why);
     let limit = limit.as_deref();
     let mut rows = match (&part.test, &part.setup) {
-        (AnyTest::Throughput(test), _) => test.results().iter().map(|result| goal(result, limit)).collect(),
-        (AnyTest::BinarySearch(test), setup) => vec![strict(&test.result(), setup, limit)],
+        (AnyTest::Throughput(test), _) => {
+            test.results().iter().map(|result| goal(result, test.limits(), limit)).collect()
+        }
+        (AnyTest::BinarySearch(test), setup) => vec![strict(&test.result(), setup, test.limits(), limit)],
         (AnyTest::Latency(test), _) => test.results().iter().flat_map(latency).collect(),
         (AnyTest::FrameLoss(test), _) => losses(test),
         (AnyTest::BackToBack(test), setup) => {
@@ -64,7 +79,10 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         // A row that has a reason of its own needs no other, which may be that of another load.
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         notes.extend(open.then(|| "not finished".to_owned()));
-        notes.extend((!part.void.is_empty()).then(|| format!("{} void trials", part.void.len())));
+        notes.extend((!part.void.is_empty()).then(|| match part.void.len() {
+            1 => "1 void trial".to_owned(),
+            many => format!("{many} void trials"),
+        }));
         notes.extend((part.late > 0).then(|| {
             let late = grouped(&part.late.to_string());
             format!("{late} frames came after the drain of a trial: losses are too high by up to as many")
@@ -82,7 +100,7 @@ fn none(test: &str) -> Vec<Row> {
 
 fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Row {
     let figure = value.map_or_else(|| "-".to_owned(), |value| shown(value, unit));
-    Row { size: 0, test, value, unit, interval: None, figure, note }
+    Row { size: 0, test, value, unit, interval: None, bound: None, figure, note }
 }
 
 /// A number for people: whole from 1,000 on, else with up to four digits.
@@ -124,14 +142,24 @@ fn because(note: &str, limit: Option<&str>) -> String {
     limit.map_or_else(|| note.to_owned(), |limit| format!("{note}; {limit}"))
 }
 
-fn goal(result: &GoalResult, limit: Option<&str>) -> Row {
+/// Why a search has not gone further up.
+fn at_generator(limits: &[Limit]) -> &'static str {
+    let is_bursts = |limit: &Limit| limit.reason == Reason::Bursts;
+    match (limits.iter().any(is_bursts), limits.iter().all(is_bursts)) {
+        (true, true) => "at least: above it bursts of the generator may be why frames were lost",
+        (true, false) => "at least: above it trials of the generator were void",
+        (false, _) => "at least: the most that the generator kept to",
+    }
+}
+
+fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
     let note = match (result.ended, result.lower, result.upper) {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, Some(lower), Some(upper)) => {
-            format!("between {} and {}: the generator kept to no rate between these", pps(lower), pps(upper))
+            format!("between {} and {}: no trial between these counted", pps(lower), pps(upper))
         }
-        (Ended::AtGenerator, ..) => "at least: the most that the generator kept to".to_owned(),
+        (Ended::AtGenerator, ..) => at_generator(limits).to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
         (Ended::Void, ..) => because("trials were void", limit),
         (_, Some(lower), Some(upper)) => format!("no result: between {} and {} so far", pps(lower), pps(upper)),
@@ -141,16 +169,17 @@ fn goal(result: &GoalResult, limit: Option<&str>) -> Row {
     };
     let goal = &result.goal;
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
-    row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)))
+    let row = row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)));
+    Row { bound: result.throughput.and(result.is_at_least().then_some(Bound::AtLeast)), ..row }
 }
 
-fn strict(result: &Strict, setup: &Setup, limit: Option<&str>) -> Row {
+fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>) -> Row {
     let (goal, lowest) = match setup {
         Setup::BinarySearch { goal, low, .. } => (goal, *low),
         _ => (&Goal::RFC2544, 0.0),
     };
     let note = match (result.found, result.at_generator, result.upper) {
-        (true, true, _) => "at least: the most that the generator kept to".to_owned(),
+        (true, true, _) => at_generator(limits).to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
         (false, _, Some(upper)) if upper <= lowest => format!("no result: {} loses frames", pps(upper)),
@@ -158,7 +187,8 @@ fn strict(result: &Strict, setup: &Setup, limit: Option<&str>) -> Row {
         (false, _, None) => because("no result", limit),
     };
     let rates = result.throughput.zip(result.sustained);
-    row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates))
+    let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
+    Row { bound: result.throughput.and(result.is_at_least().then_some(Bound::AtLeast)), ..row }
 }
 
 /// A note, and what is forwarded for longer than a trial if the device was filling a buffer.
@@ -220,8 +250,14 @@ fn loss(point: &LossPoint) -> Row {
         let (least, frames) = (shown(point.least_percent(), "%"), grouped(&point.doubtful.to_string()));
         note = format!("at least {least}: {frames} frames may be lost for bursts of the generator; {note}");
     }
+    if let Some(share) = point.filling {
+        note += &format!(
+            "; delays grew by {} of its time: if a buffer was filling, more for longer",
+            shown(share * 100.0, "%")
+        );
+    }
     let row = row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", note);
-    Row { interval: Some(interval), ..row }
+    Row { interval: Some(interval), bound: (point.doubtful > 0).then_some(Bound::AtMost), ..row }
 }
 
 fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
@@ -272,6 +308,12 @@ fn offered(result: &crate::Offered, setup: &Setup) -> Row {
     if result.own > 0 {
         note += &format!("; the generator's ports lost {} frames more", grouped(&result.own.to_string()));
     }
+    if let Some(share) = result.filling {
+        note += &format!(
+            "; delays grew by {} of its time: if a buffer was filling, less for longer",
+            shown(share * 100.0, "%")
+        );
+    }
     if result.away > AWAY {
         let away = shown(result.away * 1e3, "ms");
         // A device that was stopped at the end forwarded for longer than the trial, and one that nothing came to for less.
@@ -280,7 +322,8 @@ fn offered(result: &crate::Offered, setup: &Setup) -> Row {
         let frames = grouped(&result.doubtful.to_string());
         note += &format!("; at least: up to {frames} frames may be lost for the generator");
     }
-    row("forwarded at maximum load".to_owned(), Some(result.forwarded), "pps", note)
+    let row = row("forwarded at maximum load".to_owned(), Some(result.forwarded), "pps", note);
+    Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
 }
 
 #[cfg(test)]
