@@ -1,7 +1,7 @@
 //! The numbers of tests: those of RFC 2544 and its successors, and short ones.
 
 use crate::error::{duration, repetitions, within};
-use crate::{Error, Goal};
+use crate::{Error, Goal, Setup};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -116,9 +116,6 @@ pub struct RecoveryPlan {
 pub(crate) const OVERLOAD: f64 = 1.1;
 pub(crate) const AFTER_OVERLOAD: f64 = 0.5;
 
-/// Where RFC 2544 has that test.
-pub(crate) const RECOVERY: &str = "RFC 2544, 26.5";
-
 impl Default for Profile {
     /// Short trials, for a minute or two a frame size.
     fn default() -> Self {
@@ -218,33 +215,69 @@ impl Profile {
     /// Returns where the numbers fall short of an RFC.
     #[must_use]
     pub fn departures(&self) -> Vec<Departure> {
+        self.departures_of(|_| true)
+    }
+
+    /// The same of the numbers that some tests have.
+    pub(crate) fn departures_of(&self, is_done: impl Fn(Kind) -> bool) -> Vec<Departure> {
+        use Kind::{Any, BackToBack, Frmol, Latency, Loss, Recovery, Throughput};
         let rfc = Self::rfc2544();
         let (ours, theirs) = (&self.phases, &rfc.phases);
         let trial = |goals: &[Goal]| goals.iter().map(|goal| goal.final_seconds).fold(f64::INFINITY, f64::min);
         let exceed = self.throughput.goals.iter().map(|goal| goal.exceed_ratio).fold(0.0, f64::max);
         let loss = self.throughput.goals.iter().map(|goal| goal.loss_ratio).fold(0.0, f64::max);
+        let (latency, bursts) = (&self.latency, &self.bursts);
+        let (of_trial, longest) = (trial(&self.throughput.goals), bursts.longest_seconds);
         let at_least = [
-            ("RFC 2544, 23 a", "seconds for routing to settle", ours.routing_wait, theirs.routing_wait),
-            ("RFC 2544, 23 b", "seconds after learning frames", ours.learning_wait, theirs.learning_wait),
-            ("RFC 2544, 23 d", "seconds for frames under way", ours.drain, theirs.drain),
-            ("RFC 2544, 23 e", "seconds for the device to settle", ours.settle, theirs.settle),
-            ("RFC 2544, 24", "seconds of the trial that decides throughput", trial(&self.throughput.goals), 60.0),
-            ("RFC 2544, 26.2", "seconds of a latency trial", f64::from(self.latency.seconds), 120.0),
-            ("RFC 2544, 26.2", "repetitions of the latency test", f64::from(self.latency.repetitions), 20.0),
-            ("RFC 2544, 24", "seconds of a loss trial", self.loss.seconds, 60.0),
-            ("RFC 2544, 26.4", "repetitions of the back-to-back test", f64::from(self.bursts.repetitions), 50.0),
-            ("RFC 9004, 6.2", "seconds of the longest burst", self.bursts.longest_seconds, rfc.bursts.longest_seconds),
-            (RECOVERY, "seconds of overload", self.recovery.overload_seconds, 60.0),
-            ("RFC 2544, 24", "seconds of a trial at the highest load", f64::from(self.frmol.seconds), 60.0),
+            (Any, "RFC 2544, 23 a", "seconds for routing to settle", ours.routing_wait, theirs.routing_wait),
+            (Any, "RFC 2544, 23 b", "seconds after learning frames", ours.learning_wait, theirs.learning_wait),
+            (Any, "RFC 2544, 23 d", "seconds for frames under way", ours.drain, theirs.drain),
+            (Any, "RFC 2544, 23 e", "seconds for the device to settle", ours.settle, theirs.settle),
+            (Throughput, "RFC 2544, 24", "seconds of the trial that decides throughput", of_trial, 60.0),
+            (Latency, "RFC 2544, 26.2", "seconds of a latency trial", f64::from(latency.seconds), 120.0),
+            (Latency, "RFC 2544, 26.2", "repetitions of the latency test", f64::from(latency.repetitions), 20.0),
+            (Loss, "RFC 2544, 24", "seconds of a loss trial", self.loss.seconds, 60.0),
+            (BackToBack, "RFC 2544, 26.4", "repetitions of the back-to-back test", f64::from(bursts.repetitions), 50.0),
+            (BackToBack, "RFC 9004, 6.2", "seconds of the longest burst", longest, rfc.bursts.longest_seconds),
+            (Recovery, "RFC 2544, 26.5", "seconds of overload", self.recovery.overload_seconds, 60.0),
+            (Frmol, "RFC 2544, 24", "seconds of a trial at the highest load", f64::from(self.frmol.seconds), 60.0),
         ];
         let at_most = [
-            ("RFC 2544, 26.1", "share of seconds that may lose frames", exceed, 0.0),
-            ("RFC 2544, 26.1", "share of frames that may be lost", loss, 0.0),
+            (Throughput, "RFC 2544, 26.1", "share of seconds that may lose frames", exceed, 0.0),
+            (Throughput, "RFC 2544, 26.1", "share of frames that may be lost", loss, 0.0),
         ];
-        let departure = |&(section, what, used, wanted)| Departure { section, what, used, wanted };
-        let short = at_least.iter().filter(|(_, _, used, wanted)| used < wanted);
-        let long = at_most.iter().filter(|(_, _, used, wanted)| used > wanted);
-        short.chain(long).map(departure).collect()
+        let departure = |&(_, section, what, used, wanted)| Departure { section, what, used, wanted };
+        let short = at_least.iter().filter(|(.., used, wanted)| used < wanted);
+        let long = at_most.iter().filter(|(.., used, wanted)| used > wanted);
+        short.chain(long).filter(|(kind, ..)| is_done(*kind)).map(departure).collect()
+    }
+}
+
+/// The tests that have a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Any,
+    Throughput,
+    Latency,
+    Loss,
+    BackToBack,
+    Recovery,
+    Frmol,
+}
+
+impl Kind {
+    /// Whether a test is of this kind.
+    pub(crate) fn is_of(self, setup: &Setup) -> bool {
+        self == Self::Any
+            || self
+                == match setup {
+                    Setup::Throughput { .. } | Setup::BinarySearch { .. } => Self::Throughput,
+                    Setup::Latency { .. } => Self::Latency,
+                    Setup::FrameLoss { .. } => Self::Loss,
+                    Setup::BackToBack { .. } => Self::BackToBack,
+                    Setup::Recovery { .. } => Self::Recovery,
+                    Setup::Frmol { .. } => Self::Frmol,
+                }
     }
 }
 

@@ -3,7 +3,6 @@
 mod rows;
 
 use crate::line::VERSION;
-use crate::profile::RECOVERY;
 use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
 pub use rows::{Bound, Row};
 use serde::Serialize;
@@ -167,14 +166,10 @@ impl Report {
         self.cut
     }
 
-    /// Returns where the numbers fall short of an RFC: those of recovery, which few measure, only if that was.
+    /// Returns where the numbers of its tests fall short of an RFC.
     #[must_use]
     pub fn departures(&self) -> Vec<Departure> {
-        let mut departures = self.profile.departures();
-        if !self.parts.iter().any(|part| matches!(part.setup, Setup::Recovery { .. })) {
-            departures.retain(|departure| departure.section != RECOVERY);
-        }
-        departures
+        self.profile.departures_of(|kind| self.parts.iter().any(|part| kind.is_of(&part.setup)))
     }
 
     /// Returns the figures, a row for each, and a row with the reason for each that is missing. Those of a size stand together.

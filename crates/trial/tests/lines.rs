@@ -340,6 +340,21 @@ fn what_was_left_out_steers_no_terminal() {
 }
 
 #[test]
+fn a_report_departs_by_what_was_measured_alone() {
+    let profile = Profile::default();
+    let mut lines = format!("{}\n", Line::run(profile.clone()));
+    Device::new(Truth::default(), 1).test((&profile, 64), Setup::FrameLoss { highest: 1.2e6 }, &mut lines).unwrap();
+    let report = Report::read(&lines).unwrap();
+    let what: Vec<&str> = report.departures().iter().map(|departure| departure.what).collect();
+    assert!(
+        what.contains(&"seconds of a loss trial") && what.contains(&"seconds for the device to settle"),
+        "{what:?}"
+    );
+    assert!(what.iter().all(|what| !what.contains("latency") && !what.contains("burst")), "{what:?}");
+    assert!(profile.departures().len() > what.len());
+}
+
+#[test]
 fn what_is_no_run_is_one_line() {
     let (text, _) = run(Truth::default(), 1);
     let lines: Vec<_> = text.lines().collect();
