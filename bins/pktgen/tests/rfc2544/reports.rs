@@ -63,7 +63,7 @@ fn departures_are_in_all_forms(path: &str) {
         ("RFC 2544, 14", "one way instead of both at once"),
         ("RFC 2544, 21", "where the load is constant, what was late by up to 10ms was sent in bursts"),
         ("RFC 2544, 23 d", "the wait for frames under way ends 50 ms after the last of them if none is missing"),
-        ("RFC 9004, 6.2", "seconds of the longest burst"),
+        ("RFC 2544, 24", "seconds of a trial at the highest load"),
         ("RFC 2544, 9.1", "no frames of 128, 256, 512, 1024, 1280, 1518 bytes"),
         ("RFC 2544, 12", "one flow only, and not again to addresses at random in 256 networks"),
     ] {
