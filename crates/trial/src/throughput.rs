@@ -6,7 +6,7 @@ use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
 use crate::method::{Desk, Plan};
 use crate::trial::{real, whole};
-use crate::{Error, Goal, Limit, Method, Outcome, Profile, Traffic};
+use crate::{Error, Goal, Limit, Method, Outcome, Profile, Reason, Traffic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -56,8 +56,10 @@ pub struct Throughput {
     desk: Desk,
     goals: Vec<Goal>,
     grid: Grid,
-    /// The highest load that the generator reaches.
-    top: u64,
+    /// The highest load that is tried for each goal: that which the generator reaches, and of which its bursts leave nothing open.
+    tops: Vec<u64>,
+    /// The goals of which bursts of the generator leave too many loads open.
+    given_up: Vec<bool>,
     loads: BTreeMap<u64, Record>,
     /// The trials of high loss, for each goal.
     draws: Vec<Draws>,
@@ -158,7 +160,8 @@ impl Throughput {
         let plan = &profile.throughput;
         let mut search = Self {
             desk: Desk::new(profile)?,
-            top: grid.top(),
+            tops: vec![grid.top(); goals.len()],
+            given_up: vec![false; goals.len()],
             grid,
             draws: vec![Draws::default(); goals.len()],
             goals,
@@ -221,12 +224,15 @@ impl Throughput {
 
     /// How the search has ended for a goal; `None` if it needs more trials.
     fn ended(&self, number: usize, bounds: Bounds) -> Option<Ended> {
+        if self.given_up[number] {
+            return Some(Ended::Void);
+        }
         match (bounds.lower, bounds.upper) {
             (_, Some(0)) => Some(Ended::BelowLowest),
             (Some(lower), Some(upper)) if upper - lower <= self.grid.steps(&self.goals[number]) => Some(Ended::Found),
             (Some(lower), _) if lower >= self.grid.top() => Some(Ended::AtHighest),
             // A load above may have been reached before: it is no neighbour.
-            (Some(lower), _) if lower >= self.top => Some(Ended::AtGenerator),
+            (Some(lower), _) if lower >= self.tops[number] => Some(Ended::AtGenerator),
             _ => None,
         }
     }
@@ -278,7 +284,7 @@ impl Throughput {
             .filter(|load| {
                 bounds.lower.is_none_or(|lower| load.index > lower)
                     && bounds.upper.is_none_or(|upper| load.index < upper)
-                    && load.index <= self.top
+                    && load.index <= self.tops[number]
             })
             .copied()
             .collect();
@@ -293,12 +299,12 @@ impl Throughput {
             return Some((index, goal.final_seconds));
         }
         let index = match (below, above) {
-            (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
+            (Some(a), _) if a >= self.tops[number] => return Some((a, goal.final_seconds)),
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
             (Some(a), Some(b)) => self.between(number, &evidence, (a, b), steps),
             (None, Some(0)) => return Some((0, goal.final_seconds)),
             (None, Some(b)) => self.down(number, b, steps),
-            (_, None) => self.top,
+            (_, None) => self.tops[number],
         };
         Some((index, self.seconds(number, index)))
     }
@@ -312,7 +318,8 @@ impl Throughput {
         let is_slight = |&(_, loss): &(f64, f64)| loss > 0.0 && loss <= goal.width * SLIGHT;
         let mut slight = self.loads.iter().filter(|(_, record)| record.trials.iter().any(is_slight));
         let is_refuted = slight.clone().any(|(_, record)| record.tallies[number].is_refuted(goal));
-        let below_top: Vec<u64> = slight.by_ref().map(|(&index, _)| index).filter(|index| *index < self.top).collect();
+        let below_top: Vec<u64> =
+            slight.by_ref().map(|(&index, _)| index).filter(|index| *index < self.tops[number]).collect();
         let is_wide = below_top.len() >= SLIGHT_LOADS
             && below_top[below_top.len() - 1] - below_top[0] >= steps.saturating_mul(SLIGHT_SPAN);
         let all = self.loads.values().map(|record| record.tallies[number].seconds());
@@ -337,7 +344,7 @@ impl Throughput {
     fn by_chance(&self, number: usize, bounds: Bounds, chance: &Chance, steps: u64) -> u64 {
         let Bounds { lower, upper } = bounds;
         let first = lower.map_or(0, |lower| lower + 1);
-        let last = upper.map_or(self.top, |upper| self.top.min(upper - 1));
+        let last = upper.map_or(self.tops[number], |upper| self.tops[number].min(upper - 1));
         let is_likely = |index: u64| chance.allows(self.grid.load(index));
         let open = self.loads.iter().filter(|(index, _)| (first..=last).contains(*index) && is_likely(**index));
         let seconds = |record: &Record| record.tallies[number].seconds().0;
@@ -439,14 +446,14 @@ impl Throughput {
         let middle = a + (b - a) / 2;
         let tried = self.tried(number);
         if tried > TRUSTED && tried.is_multiple_of(2) {
-            return middle.min(self.top);
+            return middle.min(self.tops[number]);
         }
-        let Some(rate) = self.estimate(number, evidence, b) else { return middle.min(self.top) };
+        let Some(rate) = self.estimate(number, evidence, b) else { return middle.min(self.tops[number]) };
         // The load below the estimate, if that is new, else the one above.
         let below = self.grid.below(rate);
         let index = if below > a { below } else { a.saturating_add(steps) };
         // Above the lower one, which the generator reaches, and not above what it reaches.
-        if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.top))
+        if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.tops[number]))
     }
 
     /// A load below the one that seems to meet the goal, once several that seemed to were refuted: steps double with each, up to
@@ -468,7 +475,7 @@ impl Throughput {
         let shown = rate.map_or(b, |rate| self.grid.below(rate));
         let highest = self.misled(number).unwrap_or(u64::MAX);
         let vain = self.loads.keys().filter(|&&index| index > b && index <= highest).count();
-        shown.min(b.saturating_sub(far(steps, vain))).min(self.top)
+        shown.min(b.saturating_sub(far(steps, vain))).min(self.tops[number])
     }
 }
 
@@ -511,7 +518,7 @@ impl Plan for Throughput {
 
     fn plan(&self) -> Option<(Traffic, bool)> {
         if self.warm_up > 0.0 && self.spent().0 == 0 {
-            return Some((Traffic::Steady { rate: self.grid.load(self.top), seconds: self.warm_up }, true));
+            return Some((Traffic::Steady { rate: self.grid.load(self.grid.top()), seconds: self.warm_up }, true));
         }
         if self.spent().0 >= self.most_trials() || self.desk.seconds() >= self.most_seconds {
             return None;
@@ -547,10 +554,16 @@ impl Plan for Throughput {
         let index = whole(self.grid.place(limit.asked).round());
         // Somewhat less than what it has reached, as it may not reach that each time.
         let reached = self.grid.below(limit.reached * (1.0 - 2.0 * self.desk.tolerance()));
-        let Some(lower) = index.checked_sub(1).filter(|_| self.desk.may_lower()) else { return false };
-        self.top = self.top.min(lower).min(reached);
-        debug_assert!(real(self.top) < real(index));
+        // What bursts leave open for one goal they need not for another.
+        let of_bursts = self.searched().map(|(number, _)| number).filter(|_| limit.reason == Reason::Bursts);
+        let lower = index.checked_sub(1).filter(|_| self.desk.may_lower());
+        match (lower, of_bursts) {
+            (Some(lower), Some(number)) => self.tops[number] = self.tops[number].min(lower).min(reached),
+            (Some(lower), None) => self.tops.iter_mut().for_each(|top| *top = (*top).min(lower).min(reached)),
+            (None, Some(number)) => self.given_up[number] = true,
+            (None, None) => return false,
+        }
         self.choose();
-        true
+        self.next.is_some()
     }
 }

@@ -237,8 +237,9 @@ fn bursts_of_the_generator_hide_no_chance() {
         // just done again, it is twice to ten times as much.
         assert!(summary.is_none_or(|summary| summary.median <= 1.15), "{chance}: {summary:?}");
         // With half a percent that may be lost, all of it is forwarded.
-        let most = of(1).filter(|rate| *rate > 0.99 * HIGH).count();
-        println!("  {most} of {} at the highest load", of(1).count());
+        if chance < 1e-3 {
+            assert!(of(1).filter(|rate| *rate > 0.99 * HIGH).count() == searches.len(), "{chance}, {away}");
+        }
     }
 }
 
