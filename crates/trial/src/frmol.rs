@@ -119,6 +119,7 @@ impl Plan for Frmol {
         self.own = self.own.saturating_add(outcome.own);
         self.doubtful = self.doubtful.saturating_add(outcome.doubtful);
         self.away = self.away.max(outcome.away.unwrap_or(0.0));
-        self.filling = outcome.filling(seconds).map(|share| self.filling.unwrap_or(share).min(share));
+        let least = |share: f64| self.filling.map_or(share, |least| least.min(share));
+        self.filling = outcome.filling(seconds).map(least).or(self.filling);
     }
 }

@@ -19,7 +19,7 @@ pub struct Goal {
     /// The share of the seconds measured at a load that may be high-loss while the load still counts as forwarded, 0 to
     /// below 1.
     pub exceed_ratio: f64,
-    /// Seconds of trials at a load that always suffice to decide about it.
+    /// Seconds of trials at a load that suffice to decide about it, unless some are open for bursts of the generator.
     pub duration_sum: f64,
     /// Seconds of a trial that decides.
     pub final_seconds: f64,
@@ -113,7 +113,7 @@ impl Tally {
         }
     }
 
-    /// Whether so many seconds were open that those which always suffice do not decide.
+    /// Whether so many seconds are open that the load stays undecided, be all that are missing of high or of low loss.
     pub(crate) fn stays_open(&self, goal: &Goal) -> bool {
         let missing = (goal.duration_sum - self.measured(goal)).max(0.0);
         let all_high = Self { full_high: self.full_high + missing, ..*self };
@@ -121,7 +121,7 @@ impl Tally {
         self.open > 0.0 && [all_high, all_low].iter().all(|tally| tally.class(goal) == Class::Undecided)
     }
 
-    /// All seconds but those that are open, and those with high loss.
+    /// Seconds of low and high loss, without those that are open; and those of high loss.
     pub(crate) fn seconds(&self) -> (f64, f64) {
         let high = self.full_high + self.short_high;
         (high + self.full_low + self.short_low, high)

@@ -103,7 +103,7 @@ pub struct Limit {
     pub mixed: bool,
     /// Frames a second that were asked for.
     pub asked: f64,
-    /// The highest rate of the last three that was kept to, in frames a second. Where bursts of the generator were in doubt, 1 % less than was
+    /// The highest rate of the last that was kept to, in frames a second. Where bursts of the generator were in doubt, 1 % less than was
     /// asked for, and up to 16 % if that was so before, as it is not known how much less would have none.
     pub reached: f64,
 }
@@ -164,7 +164,7 @@ pub trait Plan {
     fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
         least <= 0.0 && most > 0.0
     }
-    /// Takes an outcome that is open: how many are, if those that may follow do not decide.
+    /// Takes an outcome that is open. Returns how many of its load are, once no trials up to the duration sum can decide about it.
     fn leave_open(&mut self, _traffic: &Traffic, _outcome: &Outcome) -> Option<u32> {
         None
     }

@@ -66,7 +66,7 @@ impl Strict {
     /// Returns whether [`Self::throughput`] is a lower bound: the search has not found a rate close above that loses frames.
     #[must_use]
     pub fn is_at_least(&self) -> bool {
-        !(self.found && self.upper.is_some())
+        self.throughput.is_some() && !(self.found && self.upper.is_some())
     }
 }
 

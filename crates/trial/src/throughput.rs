@@ -4,8 +4,8 @@ use crate::chance::{Chance, Counted};
 use crate::estimate::{Draws, Measured, crossing, fit};
 use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
-use crate::method::{Desk, Plan};
-use crate::trial::{real, whole};
+use crate::method::{Desk, Plan, TRIES};
+use crate::trial::{GROWS, real, whole};
 use crate::{Error, Goal, Limit, Method, Outcome, Profile, Reason, Traffic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -80,12 +80,16 @@ struct Record {
     tallies: Vec<Tally>,
     /// Seconds of the longest trial, and the least by which delays varied in one of that length, as a share of it.
     filling: Option<(f64, f64)>,
+    /// The same of trials in which the machine stopped generator or device for so long that a buffer may hide behind it.
+    stopped: Option<(f64, f64)>,
 }
 
 impl Record {
-    /// Seconds and loss ratio of all trials, the void ones that are open among them.
-    fn all(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.trials.iter().chain(&self.open).copied()
+    /// Seconds and loss ratio of all trials, the void ones that are open among them. A goal that each trial has to meet has those that do, as the
+    /// others are void where the load meets it.
+    fn all(&self, goal: &Goal) -> impl Iterator<Item = (f64, f64)> {
+        let counts = |&(_, loss): &(f64, f64)| goal.exceed_ratio > 0.0 || loss <= goal.loss_ratio;
+        self.trials.iter().chain(&self.open).copied().filter(counts)
     }
 }
 
@@ -104,7 +108,8 @@ pub struct GoalResult {
     pub throughput: Option<f64>,
     /// What the device forwards for longer than the trials if a buffer was filling in them (RFC 2544, 24: trials of 60 s): at the lower
     /// bound delays varied in each by more than the width of its seconds, as they do then. `None` if they did not. A device whose delays
-    /// vary by so much without a buffer that fills looks the same.
+    /// vary by so much without a buffer that fills looks the same. Twice the time for which the machine stopped generator or device in a trial is
+    /// taken from what delays vary by.
     pub sustained: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
@@ -114,7 +119,7 @@ impl GoalResult {
     /// Returns whether [`Self::throughput`] is a lower bound: the search has not found where the goal is no longer met.
     #[must_use]
     pub fn is_at_least(&self) -> bool {
-        self.ended != Ended::Found
+        self.throughput.is_some() && self.ended != Ended::Found
     }
 }
 
@@ -191,14 +196,14 @@ impl Throughput {
         let bounds = self.bounds(number);
         let record = bounds.lower.and_then(|index| Some((index, self.loads.get(&index)?)));
         let throughput =
-            record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, record.all())));
+            record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, record.all(&goal))));
         let ended = match self.ended(number, bounds) {
             Some(ended) => ended,
             None if self.desk.is_over() => Ended::Void,
             None => Ended::Open,
         };
         let load = |index: Option<u64>| index.map(|index| self.grid.load(index));
-        let filling = record.and_then(|(_, record)| record.filling).map(|(_, share)| share);
+        let filling = record.and_then(|(_, record)| record.filling.or(record.stopped)).map(|(_, share)| share);
         let sustained = sustained(throughput, filling, &goal);
         GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, sustained, ended }
     }
@@ -243,7 +248,7 @@ impl Throughput {
         goals.find(|&(number, _)| self.ended(number, self.bounds(number)).is_none())
     }
 
-    /// Takes what a trial says about each goal. A goal that one trial without loss meets is met by the one that is repeated.
+    /// Takes what a trial says about each goal. One that allows no seconds of high loss gets nothing of a trial that is open, which is repeated.
     fn enter(&mut self, rate: f64, seconds: f64, outcome: &Outcome) -> &mut Record {
         let index = whole(self.grid.place(rate).round());
         let goals = &self.goals;
@@ -531,7 +536,9 @@ impl Plan for Throughput {
         let Traffic::Steady { rate, seconds } = traffic else { return };
         let record = self.enter(rate, seconds, outcome);
         record.trials.push((seconds, outcome.loss_ratio()));
-        record.filling = least_filling(record.filling, seconds, outcome);
+        let is_stopped = 2.0 * outcome.away.unwrap_or(0.0) > GROWS * seconds;
+        let filling = if is_stopped { &mut record.stopped } else { &mut record.filling };
+        *filling = least_filling(*filling, seconds, outcome);
         self.choose();
     }
 
@@ -547,7 +554,8 @@ impl Plan for Throughput {
         let record = self.enter(rate, seconds, outcome);
         record.open.push((seconds, outcome.loss_ratio()));
         let (tally, times) = (record.tallies[number], u32::try_from(record.open.len()).unwrap_or(u32::MAX));
-        tally.stays_open(&self.goals[number]).then_some(times)
+        // A single one is done again first.
+        (times >= TRIES && tally.stays_open(&self.goals[number])).then_some(times)
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {

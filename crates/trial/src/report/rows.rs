@@ -157,7 +157,7 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, Some(lower), Some(upper)) => {
-            format!("between {} and {}: no trial between these counted", pps(lower), pps(upper))
+            format!("between {} and {}: no load between these could be decided about", pps(lower), pps(upper))
         }
         (Ended::AtGenerator, ..) => at_generator(limits).to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
@@ -170,7 +170,7 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
     let goal = &result.goal;
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
     let row = row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)));
-    Row { bound: result.throughput.and(result.is_at_least().then_some(Bound::AtLeast)), ..row }
+    Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
 }
 
 fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>) -> Row {
@@ -188,7 +188,7 @@ fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>)
     };
     let rates = result.throughput.zip(result.sustained);
     let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
-    Row { bound: result.throughput.and(result.is_at_least().then_some(Bound::AtLeast)), ..row }
+    Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
 }
 
 /// A note, and what is forwarded for longer than a trial if the device was filling a buffer.
