@@ -313,9 +313,12 @@ impl Bench<'_> {
         self.has_answer |= above == Above::Nothing && self.asks_for_overload();
         if above != Above::Loses {
             self.leave_out(size, &[Test::Recovery], no_overload)?;
-            return self.leave_out(size, &[Test::BackToBack], endless);
+            // A buffer that filled in trials at the highest rate has an end that longer bursts may find.
+            if above != Above::Nothing || forwards >= rate {
+                return self.leave_out(size, &[Test::BackToBack], endless);
+            }
         }
-        if self.args.tests.contains(&Test::Recovery) {
+        if above == Above::Loses && self.args.tests.contains(&Test::Recovery) {
             self.test(size, &Setup::Recovery { throughput: rate, highest })?;
         }
         if self.args.tests.contains(&Test::BackToBack) {

@@ -157,7 +157,7 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, Some(lower), Some(upper)) => {
-            format!("between {} and {}: no load between these could be decided about", pps(lower), pps(upper))
+            format!("at least: between {} and {} no load could be decided about", pps(lower), pps(upper))
         }
         (Ended::AtGenerator, ..) => at_generator(limits).to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
