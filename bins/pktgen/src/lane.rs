@@ -350,10 +350,12 @@ impl<T: TxQueue> Lane<T> {
             let count = source.take(now, self.paced, self.end, &mut due[..room]);
             let written = source.traffic.write(cache, batch, due.get(..count).unwrap_or_default(), runs);
             source.starved += (count - written) as u64;
-            if let Some((last, before)) = due.get(..count).and_then(<[u64]>::split_last) {
+            if let Some([first, ..]) = due.get(..count)
+                && let Some(last) = due.get(count - 1)
+            {
                 self.last_due = *last;
-                if now.saturating_sub(*before.first().unwrap_or(last)) > self.late_after {
-                    self.late += before.len() as u64;
+                if now.saturating_sub(*first) > self.late_after {
+                    self.late += count as u64;
                 }
             }
             self.tagged += written as u64;
@@ -448,7 +450,7 @@ impl<T: TxQueue> Lane<T> {
         self.last.saturating_sub(self.last_due)
     }
 
-    /// Frames that followed one that was late at once, and so came in a burst.
+    /// Frames that came too soon after the one before them, as that was late: those of a burst but its first, and the one behind it.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }

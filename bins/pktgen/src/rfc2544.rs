@@ -424,7 +424,7 @@ impl Bench<'_> {
         // Software NICs lose frames by the buffers of their cables in bursts of what came while they had no core.
         let paused = nic::soft_paused().saturating_sub(paused);
         if !paused.is_zero() && args.ports.iter().all(nic::Address::is_soft) {
-            outcome.doubtful = outcome.doubtful.max(measured::due_in(paused, next, &outcome));
+            outcome.doubtful = outcome.doubtful.saturating_add(measured::due_in(paused, next, &outcome));
             outcome.away = outcome.away.map(|away| away + paused.as_secs_f64());
             // What its last frames come late, a cable has made room.
             outcome.late = outcome.late.map(|late| late + paused.as_secs_f64());

@@ -113,8 +113,8 @@ pub struct Outcome {
     pub from_earlier: u64,
     /// Frames that the generator's own ports lost. They are in neither count: it is as if they had not been sent.
     pub own: u64,
-    /// Frames that the generator sent late, in bursts of its own: a device with less room than for these loses up to as many, however
-    /// little it forwards at an even rate. Others of which it may be the cause that they were lost count, too.
+    /// Frames that the generator sent late, in bursts of its own, or behind these: a device with less room than for these loses up to as
+    /// many, however little it forwards at an even rate. Others of which it may be the cause that they were lost count, too.
     pub doubtful: u64,
     /// The longest time, in seconds, for which the generator neither sent nor looked for frames, and the time for which a device that is part
     /// of its program did not run, if that is known: so much longer than they took may frames seem to have taken.

@@ -310,6 +310,23 @@ fn an_lcore_that_was_away_says_for_how_long_and_what_it_sent_in_bursts() {
     }
 }
 
+/// A frame that was late alone is as good as a burst: the one behind it comes sooner after it than at the rate.
+#[test]
+fn the_frame_behind_one_that_was_late_counts_as_one_of_a_burst() {
+    let rate = "1000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+    let pacer = Pacer::new(rate, Pattern::Even, SECOND, SECOND / 2);
+    let plan = Plan { count: None, duration: Some(SECOND / 10), ..plan(0) };
+    let edit = |number: usize, frame: Vec<u8>| {
+        let begun = device::tsc::now();
+        while number == 50 && device::tsc::now() - begun < SECOND / 667 {
+            std::hint::spin_loop();
+        }
+        vec![frame]
+    };
+    let figures = run(plan, 0, Some(pacer), Box::new(edit));
+    assert!(figures.in_bursts >= 1, "{figures:?}");
+}
+
 /// Two streams at rates of their own, and one that takes what room is left: each is due as often as its rate says, and what the wire does
 /// to one is no matter of the others.
 #[test]
