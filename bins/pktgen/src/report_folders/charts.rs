@@ -116,7 +116,10 @@ impl Sizes {
         series.extend(self.series(runs, |run| {
             let of = |found: Found| {
                 let between = match found.bounds {
-                    [Some(low), Some(high)] => format!(", between {} and {}", number(low, 0), number(high, 0)),
+                    [Some(low), Some(high)] => {
+                        let load = if found.rate < low { "at a load " } else { "" };
+                        format!(", {load}between {} and {}", number(low, 0), number(high, 0))
+                    }
                     _ => String::new(),
                 };
                 let words = found.words(&format!("{} pps{between}", number(found.rate, 0)));

@@ -153,8 +153,11 @@ fn at_generator(limits: &[Limit]) -> &'static str {
 }
 
 fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
+    let goal = &result.goal;
+    // What is forwarded of a load that lost some may be less than both bounds.
+    let load = if result.throughput < result.lower { "at a load " } else { "" };
     let note = match (result.ended, result.lower, result.upper) {
-        (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
+        (Ended::Found, Some(lower), Some(upper)) => format!("{load}between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, Some(lower), Some(upper)) => {
             format!("at least: between {} and {} no load could be decided about", pps(lower), pps(upper))
@@ -167,7 +170,8 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
         (_, None, Some(upper)) => format!("no result: below {} so far", pps(upper)),
         (_, None, None) => "no result: no load is decided about".to_owned(),
     };
-    let goal = &result.goal;
+    let is_single = goal.duration_sum <= goal.final_seconds && result.throughput.is_some();
+    let note = if is_single { format!("{note}; a single trial decided about each load") } else { note };
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
     let row = row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)));
     Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
