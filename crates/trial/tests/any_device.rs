@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use trial::simulate::{Device, Truth};
 use trial::{
-    BackToBack, BinarySearch, BurstPlan, Ended, FrameLoss, Frmol, Goal, Latency, Method, Outcome, Phases, Profile,
-    Recovery, Throughput,
+    BackToBack, BinarySearch, BurstPlan, Delays, Ended, FrameLoss, Frmol, Goal, Latency, Method, Outcome, Phases,
+    Profile, Recovery, Throughput,
 };
 
 fn goal() -> impl Strategy<Value = Goal> {
@@ -18,20 +18,29 @@ fn goal() -> impl Strategy<Value = Goal> {
     )
 }
 
-/// Any outcome, of a sane device or not.
-fn outcome() -> impl Strategy<Value = (f64, f64, u8)> {
-    (0.5..1.5f64, prop_oneof![Just(1.0), 0.0..1.2f64], any::<u8>())
+/// Any outcome, of a sane device and generator or not: shares of the frames asked for that were sent, and of these that were received and
+/// that the generator may have lost; seconds for which it was away; and incidents.
+type Told = (f64, f64, f64, f64, u8);
+
+fn outcome() -> impl Strategy<Value = Told> {
+    let doubtful = prop_oneof![2 => Just(0.0), 1 => 0.0..0.01f64, 1 => 0.0..1.2f64];
+    let away = prop_oneof![2 => Just(0.0), 1 => 0.0..0.01f64, 1 => 0.0..9.0f64];
+    (0.5..1.5f64, prop_oneof![2 => Just(1.0), 1 => 0.99..1.0f64, 2 => 0.0..1.2f64], doubtful, away, any::<u8>())
 }
 
 /// Tells such outcomes until the test ends.
-fn drive(test: &mut impl Method, outcomes: &[(f64, f64, u8)]) {
+fn drive(test: &mut impl Method, outcomes: &[Told]) {
     for number in 0..60_000 {
         let Some(trial) = test.next() else { return };
         prop_assert_trial(&trial);
-        let (sent, received, flags) = outcomes[number % outcomes.len()];
+        let (sent, received, doubtful, away, flags) = outcomes[number % outcomes.len()];
         let asked = trial.traffic.frames() as f64;
         let sent = if flags < 230 { asked } else { asked * sent };
         let mut outcome = Outcome::new(sent as u64, (sent * received) as u64);
+        outcome.doubtful = (sent * doubtful) as u64;
+        outcome.away = (flags % 7 != 0).then_some(away);
+        outcome.delays =
+            (flags % 5 != 0).then(|| Delays::new(1e3, 1e4, away * 1e8 + 2e3, away * 1e9 + 1e4, away * 1e9 + 2e4));
         outcome.link_fell = flags == 255;
         outcome.clock_jumped = flags == 254;
         outcome.seconds = match flags {
