@@ -204,12 +204,20 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
         }
         runs::prepare(&args.trial(size))?;
         let line = args.line.map(|line| on_line(line, size.bytes));
-        if let Some((max, line)) = args.max.zip(line).filter(|(max, line)| max > line) {
-            return Err(Failure::usage(format!(
-                "--max {max}: the line carries {line:.0} frames of {} bytes",
-                size.bytes
-            )));
+        for (name, rate) in
+            [("--max", args.max), ("--min", args.min.filter(|_| args.tests.contains(&Test::Throughput)))]
+        {
+            if let Some((rate, line)) = rate.zip(line).filter(|(rate, line)| rate > line) {
+                let bytes = size.bytes;
+                return Err(Failure::usage(format!(
+                    "{name} {rate}: the line carries {line:.0} frames of {bytes} bytes"
+                )));
+            }
         }
+    }
+    let seconds = profile.throughput.goals.iter().map(|goal| goal.final_seconds).fold(profile.loss.seconds, f64::min);
+    if let Some(max) = args.max.filter(|max| max * seconds < 1.0) {
+        return Err(Failure::usage(format!("--max {max}: less than a frame in a trial of {seconds} s")));
     }
     profile.check().map_err(Failure::usage)?;
     profile.throughput.goals.iter().try_for_each(trial::Goal::check).map_err(Failure::usage)

@@ -22,6 +22,8 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--min", "2k", "--max", "1k"], 2, "not below --max"),
         (&["--ports", "soft:a,soft:b", "--min", "x"], 2, "frames a second"),
         (&["--ports", "soft:a,soft:b", "--max", "15M", "--line", "10G"], 2, "carries 14880952 frames"),
+        (&["--ports", "soft:a,soft:b", "--min", "5k", "--line", "1M"], 2, "--min 5000: the line carries 1488 frames"),
+        (&["--ports", "soft:a,soft:b", "--max", "0.5"], 2, "--max 0.5: less than a frame in a trial of 1 s"),
         (&["--ports", "soft:a,soft:b", "--sizes", "63"], 2, "64 to 9220"),
         (&["--ports", "soft:a,soft:b", "--sizes", "9220", "--batch", "4"], 2, "--batch 5"),
         (
