@@ -164,6 +164,7 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
         }
         (Ended::AtGenerator, ..) => at_generator(limits).to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
+        (Ended::Void, Some(_), _) if result.is_at_least() => because("at least: trials above it were void", limit),
         (Ended::Void, ..) => because("trials were void", limit),
         (_, Some(lower), Some(upper)) => format!("no result: between {} and {} so far", pps(lower), pps(upper)),
         (_, Some(lower), None) => format!("no result: at least {} so far", pps(lower)),
