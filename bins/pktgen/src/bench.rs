@@ -10,10 +10,9 @@ mod switch;
 pub(crate) use catalogue::NAMES;
 
 use crate::args::BenchArgs;
-use crate::calibrate::target::Target;
 use crate::clock::ClockReport;
 use crate::trial::{self, report};
-use crate::{args::RunArgs, machine};
+use crate::{args::RunArgs, machine, page};
 use anyhow::{Context as _, anyhow};
 use catalogue::{ALL, Experiment};
 use cli::args::PortOptions;
@@ -73,12 +72,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     match &args.html {
         None => output::print(&show::text(&shown))?,
-        Some(file) => {
-            let name = file.display();
-            let unwritable = || format!("--html {name}: cannot be written; name another file");
-            let target = Target::open(file).with_context(unwritable)?;
-            target.replace(&show::page(&shown)).with_context(unwritable)?;
-        }
+        Some(file) => page::write(file, &show::page(&shown))?,
     }
     if let Some(interrupted) = interrupted {
         return Err(interrupted);

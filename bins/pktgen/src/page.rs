@@ -5,7 +5,35 @@ pub(crate) mod markup;
 pub(crate) mod scale;
 mod shapes;
 
+use crate::calibrate::target::Target;
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
 use markup::Markup;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// What each page begins with.
+const DOCTYPE: &str = "<!DOCTYPE html>";
+
+/// Writes a page to the file of `--html`. A file that is there is replaced only if it is a page.
+pub(crate) fn write(file: &Path, page: &str) -> Result<(), Failure> {
+    let name = file.display();
+    let unwritable = || format!("--html {name}: cannot be written; name another file");
+    let target = Target::open(file).with_context(unwritable)?;
+    if target.is_file() && !may_be_replaced(file) {
+        return Err(anyhow!("--html {name}: is there and is no page; name another file").into());
+    }
+    target.replace(page).with_context(unwritable)?;
+    Ok(())
+}
+
+/// Whether there is no file, or nothing or a page in it.
+fn may_be_replaced(file: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(file).map(|file| file.take(DOCTYPE.len() as u64).read_to_end(&mut begin));
+    read.is_err() || begin.is_empty() || begin.eq_ignore_ascii_case(DOCTYPE.as_bytes())
+}
 
 /// Light, dark and on paper.
 const STYLE: &str = include_str!("page/style.css");
@@ -26,7 +54,7 @@ pub(crate) fn page(title: &str, body: impl FnOnce(&mut Markup)) -> String {
             body(page);
         });
     });
-    format!("<!DOCTYPE html>\n{}\n", page.into_text())
+    format!("{DOCTYPE}\n{}\n", page.into_text())
 }
 
 /// A column: its title, and whether it has numbers.

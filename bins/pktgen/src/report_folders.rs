@@ -6,10 +6,9 @@ mod html;
 mod method;
 
 use crate::args::ReportArgs;
-use crate::calibrate::target::Target;
 use crate::frames::printable;
+use crate::page;
 use crate::rfc2544::{UNLIMITED, read};
-use anyhow::Context as _;
 use cli::exit::Failure;
 use cli::output;
 use cli::screen;
@@ -33,12 +32,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
 
 /// Writes the page of what is in folders.
 fn write(folders: &[PathBuf], file: &Path) -> Result<(), Failure> {
-    let name = file.display();
-    let unwritable = || format!("--html {name}: cannot be written; name another file");
-    let page = html::page(&runs(folders)?);
-    let target = Target::open(file).with_context(unwritable)?;
-    target.replace(&page).with_context(unwritable)?;
-    Ok(())
+    page::write(file, &html::page(&runs(folders)?))
 }
 
 fn runs(folders: &[PathBuf]) -> Result<Vec<(String, Report)>, Failure> {

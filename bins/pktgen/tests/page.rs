@@ -236,8 +236,11 @@ fn what_lines_say_is_text_and_no_more() {
     // A file that cannot be written, or has no place, is one line, and so is what is no run.
     let folder = folder(&lines);
     let path = folder.path().to_str().unwrap();
+    let trials = folder.path().join("trials.jsonl");
+    let before = std::fs::read_to_string(&trials).unwrap();
     for (arguments, code, words) in [
-        (&["report", path, "--html", "/nowhere/page"][..], 1, "cannot be written"),
+        (&["report", path, "--html", trials.to_str().unwrap()][..], 1, "is there and is no page"),
+        (&["report", path, "--html", "/nowhere/page"], 1, "cannot be written"),
         (&["report", path, "--html", "x", "--json"], 2, "cannot be used with"),
         (&["report", "/nowhere", "--html", "x"], 1, "cannot be read"),
     ] {
@@ -246,6 +249,7 @@ fn what_lines_say_is_text_and_no_more() {
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
     }
+    assert_eq!(std::fs::read_to_string(&trials).unwrap(), before);
     // A run that was cut before its first trial has a page, too.
     let first: String = lines.lines().take(2).map(|line| format!("{line}\n")).collect();
     std::fs::write(folder.path().join("trials.jsonl"), first).unwrap();
