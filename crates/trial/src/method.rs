@@ -245,10 +245,19 @@ impl Desk {
     }
 }
 
-/// Frames a second that were sent.
+/// Frames a second that were sent; of several rates the highest, as far as all were kept to.
 fn rate_of(traffic: &Traffic, outcome: &Outcome) -> f64 {
     let seconds = traffic.seconds().max(outcome.seconds.filter(|seconds| seconds.is_finite()).unwrap_or(0.0));
-    if seconds > 0.0 { real(outcome.sent) / seconds } else { 0.0 }
+    if seconds <= 0.0 {
+        return 0.0;
+    }
+    match traffic {
+        Traffic::Overload { rate, seconds: overload, then, then_seconds } => {
+            let mean = (rate * overload + then * then_seconds) / traffic.seconds();
+            real(outcome.sent) / seconds * traffic.rate() / mean
+        }
+        _ => real(outcome.sent) / seconds,
+    }
 }
 
 impl<P: Plan> Method for P {

@@ -39,7 +39,8 @@ pub struct Recovery {
 pub struct Recovered {
     /// Frames a second of the overload.
     pub overload: f64,
-    /// Seconds from the change of the rate to the last lost frame, over the repetitions in which the device recovered; `None` if it
+    /// Seconds from the change of the rate to the moment at which the last lost frame was due, up to one gap between frames less than the
+    /// device took, over the repetitions in which the device recovered; `None` if it
     /// never did.
     pub seconds: Option<Summary>,
     /// Repetitions in which it was still losing frames in the last tenth of the time.
@@ -56,8 +57,14 @@ impl Recovery {
         let rate = |what, value: f64| within(what, value, value > 0.0 && value <= 1e12, "positive, in frames/s");
         rate("the throughput", throughput)?;
         rate("the highest rate", highest)?;
-        let overload = (throughput * OVERLOAD).min(highest);
+        let overload = Self::overload(throughput, highest);
         Ok(Self { desk: Desk::new(profile)?, plan: profile.recovery, overload, recovered: Vec::new(), unrecovered: 0 })
+    }
+
+    /// Returns the rate of the overload, with the throughput and the highest rate.
+    #[must_use]
+    pub fn overload(throughput: f64, highest: f64) -> f64 {
+        (throughput * OVERLOAD).min(highest)
     }
 
     /// Returns the result so far; `None` before the first trial.

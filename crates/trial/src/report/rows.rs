@@ -1,7 +1,8 @@
 //! The figures of a test, a row for each.
 
-use super::{LeftOut, Part};
+use super::{LeftOut, Part, VoidTrial};
 use crate::frmol::AWAY;
+use crate::profile::AFTER_OVERLOAD;
 use crate::{
     AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Reason, Setup, Strict,
     Summary,
@@ -20,7 +21,8 @@ pub struct Row {
     pub value: Option<f64>,
     /// The unit.
     pub unit: &'static str,
-    /// The interval in which the figure lies with 95 % if it came by chance, in the same unit; `None` of those that do not.
+    /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame.
+    /// `None` of others.
     pub interval: Option<[f64; 2]>,
     /// What the figure is instead of the one that was sought; `None` if it is that one.
     pub bound: Option<Bound>,
@@ -79,10 +81,13 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         // A row that has a reason of its own needs no other, which may be that of another load.
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         notes.extend(open.then(|| "not finished".to_owned()));
-        notes.extend((!part.void.is_empty()).then(|| match part.void.len() {
-            1 => "1 void trial".to_owned(),
-            many => format!("{many} void trials"),
-        }));
+        let is_per_rate = matches!(part.test, AnyTest::Latency(_) | AnyTest::FrameLoss(_));
+        let is_of = |void: &&VoidTrial| !is_per_rate || row.test.ends_with(&at(void.trial.traffic.rate()));
+        notes.extend(match part.void.iter().filter(is_of).count() {
+            0 => None,
+            1 => Some("1 void trial".to_owned()),
+            many => Some(format!("{many} void trials")),
+        });
         notes.extend((part.late > 0).then(|| {
             let late = grouped(&part.late.to_string());
             format!("{late} frames came after the drain of a trial: losses are too high by up to as many")
@@ -112,6 +117,7 @@ fn shown(value: f64, unit: &str) -> String {
         big if big >= 1_000.0 => 0,
         big if big >= 10.0 => 2,
         big if big >= 0.01 || big == 0.0 => 4,
+        big if big >= 0.000_01 => 7,
         _ => 9,
     };
     format!("{} {unit}", grouped(&format!("{value:.digits$}")))
@@ -135,6 +141,11 @@ fn grouped(number: &str) -> String {
 
 fn pps(rate: f64) -> String {
     shown(rate, "pps")
+}
+
+/// How the name of a row ends that is of one rate.
+fn at(rate: f64) -> String {
+    format!(" at {}", pps(rate))
 }
 
 /// Adds what stopped a test to what came of it.
@@ -221,7 +232,7 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
         format!("too long by at most {}, for which the machine stopped receiver or device", shown(away * 1e3, "ms"))
     });
     let figure = |name: &str, summary: Option<Summary>, pick: fn(&Summary) -> f64| {
-        let name = format!("{name} latency at {}", pps(result.rate));
+        let name = format!("{name} latency{}", at(result.rate));
         let notes = summary.as_ref().map_or_else(Vec::new, |summary| {
             let range = [summary.min, summary.max].map(|ns| shown(ns / 1e3, "us"));
             let spread =
@@ -240,7 +251,7 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
 
 /// The points, and the rates that have none, from the highest downwards.
 fn losses(test: &FrameLoss) -> Vec<Row> {
-    let missing = |limit: &Limit| (limit.asked, row(format!("loss at {}", pps(limit.asked)), None, "%", limit.why()));
+    let missing = |limit: &Limit| (limit.asked, row(format!("loss{}", at(limit.asked)), None, "%", limit.why()));
     let points = test.points().iter().map(|point| (point.rate, loss(point)));
     let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().map(missing)).collect();
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -261,7 +272,7 @@ fn loss(point: &LossPoint) -> Row {
             shown(share * 100.0, "%")
         );
     }
-    let row = row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", note);
+    let row = row(format!("loss{}", at(point.rate)), Some(point.loss_percent()), "%", note);
     Row { interval: Some(interval), bound: (point.doubtful > 0).then_some(Bound::AtMost), ..row }
 }
 
@@ -292,11 +303,17 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
 }
 
 fn recovery(result: &crate::Recovered) -> Row {
-    let note = match result.unrecovered {
-        0 => format!("after {}", pps(result.overload)),
-        times => format!("after {}; not in time {times} times", pps(result.overload)),
-    };
-    row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note)
+    let mut note = format!("after {}", pps(result.overload));
+    // The next frame came through, and the device may have recovered at any time between them.
+    let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
+    if result.seconds.is_some() {
+        note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
+    }
+    if result.unrecovered > 0 {
+        note += &format!("; not in time {} times", result.unrecovered);
+    }
+    let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
+    Row { interval: row.value.map(|value| [value, value + gap]), ..row }
 }
 
 fn offered(result: &crate::Offered, setup: &Setup) -> Row {
