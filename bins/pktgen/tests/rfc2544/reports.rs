@@ -230,6 +230,28 @@ fn a_highest_load_of_no_frames_has_a_reason() {
     }
 }
 
+/// Of a device that loses frames by chance 110 % of the throughput is far from what it forwards, and what was lost last is chance.
+#[test]
+fn an_overload_that_is_none_has_no_recovery() {
+    let profile = profile(1.2, 3);
+    let goals = profile.throughput.goals.clone();
+    let setups = vec![Setup::Frmol { rate: 1e9, max: Some(1e5) }, Setup::Throughput { goals, low: 100.0, high: 1e5 }];
+    for (loss, capacity, is_overload) in [(0.001, 5e4, false), (0.0, 5e4, true)] {
+        let folder = folder_of(&simulated(&profile, Truth { loss, capacity, ..Truth::default() }, setups.clone()));
+        let path = folder.path().to_str().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "100k"];
+        let stop = ["--tests", "recovery", "--json", "--min", "100"];
+        let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &stop].concat());
+        let run = run_of(&output);
+        let row = run["rows"].as_array().unwrap().iter().find(|row| row["test"] == "recovery").unwrap();
+        assert_eq!(
+            row["note"].as_str().unwrap().contains("110 % of the throughput is no overload"),
+            !is_overload,
+            "{row} {said}"
+        );
+    }
+}
+
 #[test]
 fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
     let profile = profile(1.2, 3);
