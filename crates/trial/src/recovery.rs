@@ -31,6 +31,8 @@ pub struct Recovery {
     overload: f64,
     recovered: Vec<f64>,
     unrecovered: u64,
+    /// The fewest frames lost in a repetition.
+    lost: Option<u64>,
 }
 
 /// How a device recovered.
@@ -45,6 +47,9 @@ pub struct Recovered {
     pub seconds: Option<Summary>,
     /// Repetitions in which it was still losing frames in the last tenth of the time.
     pub unrecovered: u64,
+    /// The fewest frames that were lost in a repetition, during the overload and after it. Without any there was no overload, or a buffer
+    /// had room for it.
+    pub lost: u64,
 }
 
 impl Recovery {
@@ -58,7 +63,14 @@ impl Recovery {
         rate("the throughput", throughput)?;
         rate("the highest rate", highest)?;
         let overload = Self::overload(throughput, highest);
-        Ok(Self { desk: Desk::new(profile)?, plan: profile.recovery, overload, recovered: Vec::new(), unrecovered: 0 })
+        Ok(Self {
+            desk: Desk::new(profile)?,
+            plan: profile.recovery,
+            overload,
+            recovered: Vec::new(),
+            unrecovered: 0,
+            lost: None,
+        })
     }
 
     /// Returns the rate of the overload, with the throughput and the highest rate.
@@ -72,7 +84,8 @@ impl Recovery {
     pub fn result(&self) -> Option<Recovered> {
         let seconds = Summary::of(&self.recovered);
         let any = seconds.is_some() || self.unrecovered > 0;
-        any.then_some(Recovered { overload: self.overload, seconds, unrecovered: self.unrecovered })
+        let lost = self.lost.unwrap_or(0);
+        any.then_some(Recovered { overload: self.overload, seconds, unrecovered: self.unrecovered, lost })
     }
 }
 
@@ -105,6 +118,8 @@ impl Plan for Recovery {
     }
 
     fn count(&mut self, _traffic: Traffic, outcome: &Outcome) {
+        let lost = outcome.sent.saturating_sub(outcome.received);
+        self.lost = Some(self.lost.map_or(lost, |fewest| fewest.min(lost)));
         match outcome.last_lost {
             None => self.recovered.push(0.0),
             // Not a number is not recovered either.
