@@ -33,6 +33,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let count = args.ports.len();
         return Err(Failure::usage(format!("--ports: {count} named; name two, as A,B")));
     }
+    args.html.as_deref().map_or(Ok(()), page::check)?;
     let is_wanted =
         |experiment: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| name == experiment.name);
     let wanted: Vec<&Experiment> = ALL.iter().filter(is_wanted).collect();

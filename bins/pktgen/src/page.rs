@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use markup::Markup;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// What each page begins with.
@@ -18,21 +18,35 @@ const DOCTYPE: &str = "<!DOCTYPE html>";
 
 /// Writes a page to the file of `--html`. A file that is there is replaced only if it is a page.
 pub(crate) fn write(file: &Path, page: &str) -> Result<(), Failure> {
-    let name = file.display();
-    let unwritable = || format!("--html {name}: cannot be written; name another file");
-    let target = Target::open(file).with_context(unwritable)?;
-    if target.is_file() && !may_be_replaced(file) {
-        return Err(anyhow!("--html {name}: is there and is no page; name another file").into());
-    }
-    target.replace(page).with_context(unwritable)?;
+    open(file)?.replace(page).with_context(|| unwritable(file))?;
     Ok(())
 }
 
+/// Refuses a file of `--html` that no page can be written to, and leaves it as it is.
+pub(crate) fn check(file: &Path) -> Result<(), Failure> {
+    open(file).map(drop)
+}
+
+fn open(file: &Path) -> Result<Target, Failure> {
+    let target = Target::open(file).with_context(|| unwritable(file))?;
+    if target.is_file() && !may_be_replaced(file).with_context(|| unwritable(file))? {
+        return Err(anyhow!("--html {}: is there and is no page; name another file", file.display()).into());
+    }
+    Ok(target)
+}
+
+fn unwritable(file: &Path) -> String {
+    format!("--html {}: cannot be written; name another file", file.display())
+}
+
 /// Whether there is no file, or nothing or a page in it.
-fn may_be_replaced(file: &Path) -> bool {
+fn may_be_replaced(file: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
-    let read = File::open(file).map(|file| file.take(DOCTYPE.len() as u64).read_to_end(&mut begin));
-    read.is_err() || begin.is_empty() || begin.eq_ignore_ascii_case(DOCTYPE.as_bytes())
+    match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?.take(DOCTYPE.len() as u64).read_to_end(&mut begin)?,
+    };
+    Ok(begin.is_empty() || begin.eq_ignore_ascii_case(DOCTYPE.as_bytes()))
 }
 
 /// Light, dark and on paper.

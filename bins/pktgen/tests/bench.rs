@@ -257,6 +257,7 @@ fn bad_input_is_one_line() {
         (&["bench", "batch", "--show", path], 1, "damaged"),
         (&["bench", "numa", "--out", "/dev/null/x"], 1, "cannot be made"),
         (&["bench", "numa", "--out", path, "--html", "/nowhere/x"], 1, "cannot be written"),
+        (&["bench", "--out", "/dev/null/x", "--html", "/proc/self/status"], 1, "--html"),
     ] {
         let output = pktgen(arguments);
         let said = text(output.stderr);

@@ -256,6 +256,35 @@ fn what_lines_say_is_text_and_no_more() {
     parse(&report(&[folder.path()]).0);
 }
 
+/// A page goes where nothing is, or a page, through a link and into a pipe, and in the place of nothing else.
+#[test]
+fn a_page_replaces_pages_alone() {
+    let (results, out) = (folder(&run(1e6, 1, &[64])), tempfile::tempdir().unwrap());
+    let (results, page) = (results.path().to_str().unwrap(), out.path().join("page.html"));
+    let write = |file: &Path| pktgen(&["report", results, "--html", file.to_str().unwrap()]);
+    let read = |file: &Path| std::fs::read_to_string(file).unwrap();
+    assert!(write(&page).status.success());
+    let anew = read(&page);
+    parse(&anew);
+    for before in ["", "<!doctype html><p>an older one", &anew] {
+        std::fs::write(&page, before).unwrap();
+        assert!(write(&page).status.success(), "{before:.20}");
+        assert!(read(&page) == anew, "{before:.20}");
+    }
+    let link = out.path().join("link");
+    std::os::unix::fs::symlink(&page, &link).unwrap();
+    std::fs::write(&page, "").unwrap();
+    assert!(write(&link).status.success() && link.is_symlink() && read(&page) == anew);
+    std::fs::write(&page, "notes").unwrap();
+    for file in [&page, &link] {
+        assert_eq!(write(file).status.code(), Some(1));
+        assert_eq!(read(&page), "notes");
+    }
+    // What can be written and not read may be anything.
+    let piped = write(Path::new("/dev/stdout"));
+    assert!(piped.status.success() && piped.stdout == anew.as_bytes());
+}
+
 #[test]
 fn ten_thousand_trials_need_no_more_than_100_mb() {
     // The profile of a run without options, so that it can go on, with nothing left to do.

@@ -30,7 +30,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) show: Option<PathBuf>,
 
-    /// Write a page with drawings into a file, in place of what is printed
+    /// Write a page with drawings into a file, in place of what is printed; a file that is there is replaced only if it is a page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
