@@ -42,13 +42,13 @@ pub struct Recovered {
     /// Frames a second of the overload.
     pub overload: f64,
     /// Seconds from the change of the rate to the moment at which the last lost frame was due, up to one gap between frames less than the
-    /// device took, over the repetitions in which the device recovered; `None` if it
-    /// never did.
+    /// device took, over the repetitions in which the device recovered; `None` if it never did.
     pub seconds: Option<Summary>,
     /// Repetitions in which it was still losing frames in the last tenth of the time.
     pub unrecovered: u64,
     /// The fewest frames that were lost in a repetition, during the overload and after it. Without any there was no overload, or a buffer
     /// had room for it.
+    #[serde(default)]
     pub lost: u64,
 }
 

@@ -82,6 +82,8 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         notes.extend(open.then(|| "not finished".to_owned()));
         let is_per_rate = matches!(part.test, AnyTest::Latency(_) | AnyTest::FrameLoss(_));
+        // A row of a test that has no rate yet is that of all.
+        let is_per_rate = is_per_rate && row.test != "loss";
         let is_of = |void: &&VoidTrial| !is_per_rate || row.test.ends_with(&at(void.trial.traffic.rate()));
         notes.extend(match part.void.iter().filter(is_of).count() {
             0 => None,
@@ -89,8 +91,8 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             many => Some(format!("{many} void trials")),
         });
         notes.extend((part.late > 0).then(|| {
-            let late = grouped(&part.late.to_string());
-            format!("{late} frames came after the drain of a trial: losses are too high by up to as many")
+            let late = frames(part.late);
+            format!("{late} came after the drain of a trial: losses are too high by up to as many")
         }));
         notes.retain(|note| !note.is_empty());
         row.note = notes.join("; ");
@@ -137,6 +139,11 @@ fn grouped(number: &str) -> String {
         Some(fraction) if !fraction.is_empty() => format!("{out}.{fraction}"),
         _ => out,
     }
+}
+
+/// A count of frames.
+fn frames(count: u64) -> String {
+    format!("{} {}", grouped(&count.to_string()), if count == 1 { "frame" } else { "frames" })
 }
 
 fn pps(rate: f64) -> String {
@@ -223,8 +230,8 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
         (false, _) if !result.repetitions.is_empty() => "the generator did not keep to this rate in others".to_owned(),
         (false, _) => "the generator does not reach this rate".to_owned(),
         (true, 0) => String::new(),
-        (true, lost) if result.repetitions.is_empty() => format!("none of {lost} frames came back"),
-        (true, lost) => format!("{lost} frames lost"),
+        (true, lost) if result.repetitions.is_empty() => format!("none of {} came back", frames(lost)),
+        (true, lost) => format!("{} lost", frames(lost)),
     };
     let count = result.repetitions.len();
     let away = result.away.filter(|away| *away > 0.0);
@@ -263,8 +270,8 @@ fn loss(point: &LossPoint) -> Row {
     let [low, high] = interval.map(|end| shown(end, "%"));
     let mut note = format!("by chance {low} to {high} (95 %)");
     if point.doubtful > 0 {
-        let (least, frames) = (shown(point.least_percent(), "%"), grouped(&point.doubtful.to_string()));
-        note = format!("at least {least}: {frames} frames may be lost for bursts of the generator; {note}");
+        let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
+        note = format!("at least {least}: {frames} may be lost for bursts of the generator; {note}");
     }
     if let Some(share) = point.filling {
         note += &format!(
@@ -304,7 +311,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
 
 fn recovery(result: &crate::Recovered) -> Row {
     let lost = grouped(&result.lost.to_string());
-    let mut note = format!("after {} with {lost} lost", pps(result.overload));
+    let mut note = format!("after {} of which at least {lost} were lost", pps(result.overload));
     // The next frame came through, and the device may have recovered at any time between them.
     let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
     if result.seconds.is_some() {
@@ -329,7 +336,7 @@ fn offered(result: &crate::Offered, setup: &Setup) -> Row {
         note += &format!(", {} to {}", pps(least), pps(most));
     }
     if result.own > 0 {
-        note += &format!("; the generator's ports lost {} frames more", grouped(&result.own.to_string()));
+        note += &format!("; the generator's ports lost {} more", frames(result.own));
     }
     if let Some(share) = result.filling {
         note += &format!(
@@ -342,8 +349,8 @@ fn offered(result: &crate::Offered, setup: &Setup) -> Row {
         // A device that was stopped at the end forwarded for longer than the trial, and one that nothing came to for less.
         note += &format!("; more or less: the machine stopped generator or device for up to {away}");
     } else if result.doubtful > 0 {
-        let frames = grouped(&result.doubtful.to_string());
-        note += &format!("; at least: up to {frames} frames may be lost for the generator");
+        let frames = frames(result.doubtful);
+        note += &format!("; at least: up to {frames} may be lost for the generator");
     }
     let row = row("forwarded at maximum load".to_owned(), Some(result.forwarded), "pps", note);
     Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
