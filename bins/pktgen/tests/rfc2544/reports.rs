@@ -1,11 +1,11 @@
 //! What reports say beside figures, and in place of those that are missing.
 
 use crate::known::{folder_of, profile, simulated};
-use crate::runs::{DEVICE, SHORT, assert_done, pktgen, rfc2544, run_of};
+use crate::runs::{DEVICE, SHORT, assert_done, pktgen, report_of, rfc2544, run_of};
 use serde_json::Value;
 use std::path::Path;
 use trial::simulate::{Device, Truth};
-use trial::{Method as _, Setup};
+use trial::{AnyTest, Line, Method as _, Setup};
 
 /// The clock's error and what `calibrate` has measured stand in each report; a folder of the user's stays, and a pipe is no file of results.
 #[test]
@@ -238,8 +238,13 @@ fn an_overload_that_is_none_has_no_recovery() {
     let highest = vec![Setup::Frmol { rate: 1e9, max: Some(1e5) }];
     let search = vec![Setup::Throughput { goals, low: 100.0, high: 1e5 }];
     let capacity = 5e4;
-    // What it forwards is seen at the highest load, or where it may lose a few.
-    for (loss, most, is_overload) in [(0.002, 5e4, false), (0.001, 10.0, false), (0.0, 5e4, true)] {
+    // What it forwards is seen at the highest load, or where it may lose a few; the last forwards nearly all at the highest.
+    for (loss, most, capacity, is_overload) in [
+        (0.002, 5e4, capacity, false),
+        (0.001, 10.0, capacity, false),
+        (0.0, 5e4, capacity, true),
+        (0.0, 10.0, 9.97e4, false),
+    ] {
         let first = simulated(&profile, Truth { capacity: most, ..Truth::default() }, highest.clone());
         let then = simulated(&profile, Truth { loss, capacity, ..Truth::default() }, search.clone());
         let folder = folder_of(&(first + then.split_once('\n').unwrap().1));
@@ -249,12 +254,40 @@ fn an_overload_that_is_none_has_no_recovery() {
         let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &stop].concat());
         let run = run_of(&output);
         let row = run["rows"].as_array().unwrap().iter().find(|row| row["test"] == "recovery").unwrap();
-        assert_eq!(
-            row["note"].as_str().unwrap().contains("110 % of the throughput is no overload"),
-            !is_overload,
-            "{row} {said}"
-        );
+        let says_so = row["note"].as_str().unwrap().contains("are no overload: the device forwards as many");
+        assert_eq!(says_so, !is_overload, "{row} {said}");
+        // That there is none is an answer.
+        assert!(is_overload || output.status.code() == Some(0), "{said}");
+        let begun = report_of(path).parts().iter().any(|part| matches!(part.setup, Setup::Recovery { .. }));
+        assert_eq!(begun, is_overload, "{row} {said}");
     }
+}
+
+/// A run that began a recovery which would be left out by now finishes it.
+#[test]
+fn a_recovery_that_was_begun_goes_on() {
+    let mut profile = profile(1.2, 3);
+    profile.name += ", catching up 50ms";
+    let goals = profile.throughput.goals.clone();
+    let setups = vec![Setup::Frmol { rate: 1e9, max: Some(2e3) }, Setup::Throughput { goals, low: 100.0, high: 2e3 }];
+    // It loses some by chance at any load, and no load is more than it forwards.
+    let truth = Truth { loss: 0.001, ..Truth::default() };
+    let lines = simulated(&profile, truth, setups);
+    let report = trial::Report::read(&lines).unwrap();
+    let AnyTest::Throughput(found) = &report.parts().last().unwrap().test else { unreachable!() };
+    let throughput = found.results()[0].lower.unwrap();
+    let begun = Line::test(64, Setup::Recovery { throughput, highest: 2e3 });
+    let folder = folder_of(&format!("{lines}{begun}\n"));
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "2k"];
+    let tests = ["--tests", "recovery,loss", "--json", "--min", "100", "--catch-up", "50ms"];
+    let (output, said) = rfc2544("soft:a?wire=peer:b,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+    let run = run_of(&output);
+    assert_done(&output, &said);
+    let report = report_of(path);
+    assert!(report.parts().iter().all(|part| part.test.next().is_none()), "{report}");
+    assert!(report.left_out().is_empty(), "{report}");
+    assert_eq!(run["rows"].as_array().unwrap().iter().filter(|row| row["test"] == "recovery").count(), 1, "{run:#}");
 }
 
 #[test]
