@@ -135,7 +135,8 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) csv: bool,
 
-    /// Write a page with drawings into a file, in place of what is printed: one file without script, for screen and paper
+    /// Write a page with drawings into a file, in place of what is printed: one file without script, for screen and paper.
+    /// A file that is there is replaced only if it is a page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
     pub(crate) html: Option<PathBuf>,
 }

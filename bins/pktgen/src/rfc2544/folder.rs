@@ -77,14 +77,6 @@ impl Folder {
         };
         lock(&file, &format!("--resume {name}"))?;
         let (report, whole) = read_whole(path)?;
-        if report.profile() != profile {
-            let theirs = printable(&report.profile().name);
-            let differs =
-                if theirs == profile.name { "times, repetitions or width differ" } else { "is asked for otherwise" };
-            return Err(Failure::usage(format!(
-                "--resume {name}: it was measured as \"{theirs}\" and {differs} now; give the options of then, or --out another folder"
-            )));
-        }
         // An older pktgen has not written all of them down.
         let theirs = |name: &str| report.about().get(name);
         let differs =
@@ -93,6 +85,14 @@ impl Folder {
             let (theirs, ours) = (printable(theirs), printable(ours));
             return Err(Failure::usage(format!(
                 "--resume {name}: its {what}: {theirs}; now: {ours}; give the options of then, or --out another folder"
+            )));
+        }
+        if report.profile() != profile {
+            let theirs = printable(&report.profile().name);
+            let differs =
+                if theirs == profile.name { "times, repetitions or width differ" } else { "is asked for otherwise" };
+            return Err(Failure::usage(format!(
+                "--resume {name}: it was measured as \"{theirs}\" and {differs} now; give the options of then, or --out another folder"
             )));
         }
         file.set_len(whole).with_context(unwritable)?;

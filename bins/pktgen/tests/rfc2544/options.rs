@@ -23,7 +23,9 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--min", "x"], 2, "frames a second"),
         (&["--ports", "soft:a,soft:b", "--max", "15M", "--line", "10G"], 2, "carries 14880952 frames"),
         (&["--ports", "soft:a,soft:b", "--min", "5k", "--line", "1M"], 2, "--min 5000: the line carries 1488 frames"),
-        (&["--ports", "soft:a,soft:b", "--max", "0.5"], 2, "--max 0.5: less than a frame in a trial of 1 s"),
+        (&["--ports", "soft:a,soft:b", "--max", "9"], 2, "--max 9: fewer than 10 frames in a trial of 1 s"),
+        (&["--ports", "soft:a,soft:b", "--min", "0.5"], 2, "--min 0.5: less than a frame in a trial of 1 s"),
+        (&["--ports", "soft:a,soft:b", "--tests", "latency", "--min", "5k", "--line", "1M"], 2, "carries 1488 frames"),
         (&["--ports", "soft:a,soft:b", "--sizes", "63"], 2, "64 to 9220"),
         (&["--ports", "soft:a,soft:b", "--sizes", "9220", "--batch", "4"], 2, "--batch 5"),
         (
@@ -36,6 +38,7 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--sizes", "64", "--ipv6"], 2, "need 80"),
         (&["--ports", "soft:a,soft:b", "--sizes", "imix", "--ipv6"], 2, "--sizes imix"),
         (&["--ports", "soft:a,soft:b", "--tests", "speed"], 2, "back-to-back"),
+        (&["--ports", "soft:a,soft:b", "--tests", "loss,loss"], 2, "--tests: loss is named twice"),
         (&["--ports", "soft:a,soft:b", "--trial-time", "1ms"], 2, "10ms"),
         (&["--ports", "soft:a,soft:b", "--repetitions", "0"], 2, "1..=1000"),
         (&["--ports", "soft:a?wire=peer:c,soft:b"], 2, "c is none of the ports"),
@@ -51,6 +54,7 @@ fn bad_input_is_one_line() {
         (&["rfc2544", "--ports", "soft:a,soft:b", "--out", "/dev/null/x"][..], 1, "cannot be made"),
         (&["rfc2544", "--ports", "soft:a,soft:b", "--resume", "/nowhere"], 1, "trials.jsonl cannot be read"),
         (&["report"], 2, "DIR"),
+        (&["report", "/nowhere", "/nowhere"], 2, "/nowhere: named twice"),
         (&["report", "/nowhere"], 1, "trials.jsonl cannot be read"),
         (&["report", folder.path().to_str().unwrap()], 1, "trials.jsonl cannot be read"),
     ] {
