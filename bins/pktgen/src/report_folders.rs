@@ -8,7 +8,7 @@ mod method;
 use crate::args::ReportArgs;
 use crate::frames::printable;
 use crate::page;
-use crate::rfc2544::{UNLIMITED, read, twice};
+use crate::rfc2544::{UNLIMITED, read};
 use cli::exit::Failure;
 use cli::output;
 use cli::screen;
@@ -24,9 +24,6 @@ const LIMITS: usize = 4;
 
 /// `pktgen report`.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    if let Some(folder) = twice(&args.folders) {
-        return Err(Failure::usage(format!("{}: named twice", folder.display())));
-    }
     match &args.html {
         Some(file) => write(&args.folders, file),
         None => show(&args.folders, args.json, args.csv),

@@ -191,7 +191,8 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
         let count = args.ports.len();
         return Err(Failure::usage(format!("--ports: {count} named; name the two that the device is between, as A,B")));
     }
-    if let Some(test) = twice(&args.tests) {
+    let mut named = args.tests.iter().enumerate();
+    if let Some((_, test)) = named.find(|(nth, test)| args.tests[..*nth].contains(test)) {
         return Err(Failure::usage(format!("--tests: {} is named twice", test.name())));
     }
     if let Some((min, max)) = args.min.zip(args.max).filter(|(min, max)| min >= max) {
@@ -228,11 +229,6 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
     }
     profile.check().map_err(Failure::usage)?;
     profile.throughput.goals.iter().try_for_each(trial::Goal::check).map_err(Failure::usage)
-}
-
-/// The first of these that is named again.
-pub(crate) fn twice<T: PartialEq>(named: &[T]) -> Option<&T> {
-    named.iter().enumerate().find_map(|(nth, one)| named[..nth].contains(one).then_some(one))
 }
 
 /// Frames a second that a line carries.

@@ -55,8 +55,6 @@ fn a_run_that_was_cut_goes_on() {
     for (option, extra, words) in [
         ("--out", &[][..], "has results; go on with --resume"),
         ("--resume", &["--flows", "2"], "its flows: 1; now: 2"),
-        ("--resume", &["--catch-up", "2ms"], "its catch-up: "),
-        ("--resume", &["--ipv6"], "its protocol: IPv4; now: IPv6"),
         ("--resume", &["--width", "1"], "times, repetitions or width differ"),
         ("--resume", &["--min", "500"], "bounds: lowest rate none given"),
         ("--resume", &["--line", "10M"], "line: none given"),

@@ -311,7 +311,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
 
 fn recovery(result: &crate::Recovered) -> Row {
     let lost = grouped(&result.lost.to_string());
-    let mut note = format!("after {} of which at least {lost} were lost", pps(result.overload));
+    let mut note = format!("after {} (>= {lost} lost)", pps(result.overload));
     // The next frame came through, and the device may have recovered at any time between them.
     let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
     if result.seconds.is_some() {
