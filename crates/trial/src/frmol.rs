@@ -120,6 +120,6 @@ impl Plan for Frmol {
         self.doubtful = self.doubtful.saturating_add(outcome.doubtful);
         self.away = self.away.max(outcome.away.unwrap_or(0.0));
         let least = |share: f64| self.filling.map_or(share, |least| least.min(share));
-        self.filling = outcome.filling(seconds).map(least).or(self.filling);
+        self.filling = outcome.filling(seconds).map(|filling| least(filling.least)).or(self.filling);
     }
 }

@@ -47,6 +47,9 @@ pub struct LossPoint {
     /// not.
     #[serde(default)]
     pub filling: Option<f64>,
+    /// The same where the machine stopped generator or device for so long that delays may have grown for that alone.
+    #[serde(default)]
+    pub hidden: Option<f64>,
 }
 
 impl LossPoint {
@@ -124,8 +127,10 @@ impl Plan for FrameLoss {
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
         let Outcome { sent, received, doubtful, .. } = *outcome;
         let doubtful = doubtful.min(sent.saturating_sub(received));
-        let filling = outcome.filling(traffic.seconds()).filter(|share| *share > GROWS);
-        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling });
+        let share = outcome.filling(traffic.seconds());
+        let filling = share.map(|share| share.least).filter(|least| *least > GROWS);
+        let hidden = share.map(|share| share.most).filter(|most| *most > GROWS && filling.is_none());
+        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, hidden });
         self.step += 1;
     }
 

@@ -3,6 +3,7 @@
 use crate::error::{range, within};
 use crate::method::{Desk, Plan};
 use crate::throughput::sustained;
+use crate::trial::Filling;
 use crate::{Error, Goal, Limit, Outcome, Profile, Traffic};
 use std::ops::RangeInclusive;
 
@@ -43,7 +44,7 @@ pub struct BinarySearch {
     failed: u32,
     done: bool,
     /// By how much delays varied in the trial at the highest rate that was forwarded, as a share of its seconds.
-    filling: Option<f64>,
+    filling: Option<Filling>,
 }
 
 /// What a binary search has found. Rates are in frames a second.
@@ -56,6 +57,8 @@ pub struct Strict {
     pub upper: Option<f64>,
     /// What the device forwards for longer than the trial, if a buffer was filling in it; as [`crate::GoalResult::sustained`].
     pub sustained: Option<f64>,
+    /// The least of that, as [`crate::GoalResult::sustained_least`].
+    pub sustained_least: Option<f64>,
     /// Whether the search has ended with a result: bounds within the width, or the highest rate forwarded.
     pub found: bool,
     /// Whether [`Self::throughput`] is the most that the generator reaches.
@@ -102,10 +105,12 @@ impl BinarySearch {
     #[must_use]
     pub fn result(&self) -> Strict {
         let throughput = self.good.filter(|_| self.full);
+        let [sustained, sustained_least] = sustained(throughput, self.filling, &self.goal);
         Strict {
             throughput,
             upper: self.bad,
-            sustained: sustained(throughput, self.filling, &self.goal),
+            sustained,
+            sustained_least,
             found: self.done && self.full && self.good.is_some(),
             at_generator: self.limited && self.done && self.bad.is_none(),
         }

@@ -5,7 +5,7 @@ use crate::estimate::{Draws, Measured, crossing, fit};
 use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
 use crate::method::{Desk, Plan, TRIES};
-use crate::trial::{GROWS, real, whole};
+use crate::trial::{Filling, GROWS, real, whole};
 use crate::{Error, Goal, Limit, Method, Outcome, Profile, Reason, Traffic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,10 +78,10 @@ struct Record {
     open: Vec<(f64, f64)>,
     /// A tally for each goal.
     tallies: Vec<Tally>,
-    /// Seconds of the longest trial, and the least by which delays varied in one of that length, as a share of it.
-    filling: Option<(f64, f64)>,
+    /// Seconds of the longest trial, and the least by which delays varied in one of that length.
+    filling: Option<(f64, Filling)>,
     /// The same of trials in which the machine stopped generator or device for so long that a buffer may hide behind it.
-    stopped: Option<(f64, f64)>,
+    stopped: Option<(f64, Filling)>,
 }
 
 impl Record {
@@ -111,6 +111,9 @@ pub struct GoalResult {
     /// vary by so much without a buffer that fills looks the same. Twice the time for which the machine stopped generator or device in a trial is
     /// taken from what delays vary by.
     pub sustained: Option<f64>,
+    /// The same without taking that time away: the least that the device forwards for longer.
+    #[serde(default)]
+    pub sustained_least: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
 }
@@ -203,9 +206,10 @@ impl Throughput {
             None => Ended::Open,
         };
         let load = |index: Option<u64>| index.map(|index| self.grid.load(index));
-        let filling = record.and_then(|(_, record)| record.filling.or(record.stopped)).map(|(_, share)| share);
-        let sustained = sustained(throughput, filling, &goal);
-        GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, sustained, ended }
+        let filling = record.and_then(|(_, record)| record.filling.or(record.stopped)).map(|(_, filling)| filling);
+        let [sustained, sustained_least] = sustained(throughput, filling, &goal);
+        let [lower, upper] = [load(bounds.lower), load(bounds.upper)];
+        GoalResult { goal, lower, upper, throughput, sustained, sustained_least, ended }
     }
 
     fn class(&self, number: usize, index: u64) -> Class {
@@ -491,19 +495,21 @@ fn contested(open: &[Measured], goal: &Goal) -> Option<u64> {
     mixed.max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map(|load| load.index)
 }
 
-/// What is forwarded for longer than the trials, if a buffer filled in which frames came to wait longer by a share of the time.
-pub(crate) fn sustained(throughput: Option<f64>, filling: Option<f64>, goal: &Goal) -> Option<f64> {
-    let share = filling.filter(|share| *share > goal.width)?;
-    throughput.map(|rate| rate / (1.0 + share))
+/// What is forwarded for longer than the trials, if a buffer filled meanwhile, and the least of it.
+pub(crate) fn sustained(throughput: Option<f64>, filling: Option<Filling>, goal: &Goal) -> [Option<f64>; 2] {
+    let shares = [filling.map(|filling| filling.least), filling.map(|filling| filling.most)];
+    shares.map(|share| {
+        throughput.zip(share.filter(|share| *share > goal.width)).map(|(rate, share)| rate / (1.0 + share))
+    })
 }
 
 /// The least of what was so far and a trial of so many seconds, of the longest trials.
-pub(crate) fn least_filling(so_far: Option<(f64, f64)>, seconds: f64, outcome: &Outcome) -> Option<(f64, f64)> {
-    let Some(share) = outcome.filling(seconds) else { return so_far };
+fn least_filling(so_far: Option<(f64, Filling)>, seconds: f64, outcome: &Outcome) -> Option<(f64, Filling)> {
+    let Some(filling) = outcome.filling(seconds) else { return so_far };
     match so_far {
         Some((longest, _)) if longest > seconds => so_far,
-        Some((longest, least)) if longest >= seconds => Some((seconds, least.min(share))),
-        _ => Some((seconds, share)),
+        Some((longest, least)) if longest >= seconds => Some((seconds, least.min(filling))),
+        _ => Some((seconds, filling)),
     }
 }
 

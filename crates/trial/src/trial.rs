@@ -184,13 +184,28 @@ impl Outcome {
         [least.loss_ratio(), self.loss_ratio()]
     }
 
-    /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled: what the device forwards is less than the
-    /// load by that share. `None` if delays were not measured. Where the machine stopped generator or device, delays vary by up to twice as
-    /// much without a buffer.
-    pub(crate) fn filling(&self, seconds: f64) -> Option<f64> {
+    /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled. `None` if delays were not measured.
+    pub(crate) fn filling(&self, seconds: f64) -> Option<Filling> {
         let away = 2.0 * self.away.unwrap_or(0.0);
-        let share = self.delays.map(|delays| (delays.growth() / 1e9 - away).max(0.0) / seconds);
-        share.filter(|share| share.is_finite())
+        let growth = self.delays?.growth() / 1e9;
+        let [least, most] = [(growth - away).max(0.0), growth].map(|time| time / seconds);
+        (least.is_finite() && most.is_finite()).then_some(Filling { least, most })
+    }
+}
+
+/// The share of a trial by which frames came to wait longer: if a buffer filled, what the device forwards is less than the load by that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Filling {
+    /// Without twice the time for which the machine stopped generator or device: by as much delays vary without a buffer.
+    pub(crate) least: f64,
+    /// With it.
+    pub(crate) most: f64,
+}
+
+impl Filling {
+    /// Returns the less of each.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self { least: self.least.min(other.least), most: self.most.min(other.most) }
     }
 }
 

@@ -287,6 +287,33 @@ fn delays_that_vary_are_no_proof_of_a_buffer() {
 }
 
 #[test]
+fn a_machine_that_stops_may_hide_how_a_buffer_fills_and_not_that_it_does() {
+    let full = Truth { capacity: 2_000.0, buffer: 160, generator_away: 1.0, ..Truth::default() };
+    let goal = Goal { initial_seconds: 0.4, final_seconds: 0.4, duration_sum: 0.4, ..Goal::RFC2544 };
+    for (milliseconds, words) in [(1, ": if"), (10, " and the machine stopped"), (40, " or more"), (70, " or more")] {
+        let truth = Truth { generator_away_seconds: f64::from(milliseconds) / 1e3, ..full };
+        for setup in [
+            Setup::Throughput { goals: vec![goal], low: 100.0, high: 1e4 },
+            Setup::BinarySearch { goal, low: 100.0, high: 1e4 },
+            Setup::FrameLoss { highest: 2_300.0 },
+        ] {
+            let row = &rows(
+                truth,
+                &setup,
+                &Profile { loss: trial::LossPlan { seconds: 0.4, ..Profile::default().loss }, ..Profile::default() },
+            )[0];
+            // Bursts after longer stops leave the strict search without a figure.
+            if row.value.is_none() && milliseconds >= 40 {
+                continue;
+            }
+            assert!(row.note.contains("if a buffer was filling, "), "{milliseconds} ms, {setup:?}: {row:?}");
+            let is_loss = matches!(setup, Setup::FrameLoss { .. });
+            assert!(is_loss || row.note.contains(words), "{milliseconds} ms, {setup:?}: {row:?}");
+        }
+    }
+}
+
+#[test]
 fn three_reasons_are_not_one_three_times() {
     let setup = Setup::FrameLoss { highest: 1e6 };
     let mut test = setup.start(&Profile::default()).unwrap();

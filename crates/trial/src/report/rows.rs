@@ -192,7 +192,8 @@ fn goal(result: &GoalResult, limits: &[Limit], limit: Option<&str>) -> Row {
     let is_single = goal.duration_sum <= goal.final_seconds && result.throughput.is_some();
     let note = if is_single { format!("{note}; a single trial decided about each load") } else { note };
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
-    let row = row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)));
+    let rates = [result.throughput, result.sustained, result.sustained_least];
+    let row = row(name, result.throughput, "pps", with_filling(note, goal, rates));
     Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
 }
 
@@ -209,21 +210,29 @@ fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>)
         (false, _, Some(upper)) => because(&format!("no result: {} loses frames", pps(upper)), limit),
         (false, _, None) => because("no result", limit),
     };
-    let rates = result.throughput.zip(result.sustained);
+    let rates = [result.throughput, result.sustained, result.sustained_least];
     let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
     Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
 }
 
-/// A note, and what is forwarded for longer than a trial if the device was filling a buffer.
-fn with_filling(note: String, goal: &Goal, rates: Option<(f64, f64)>) -> String {
+/// A note, and what is forwarded for longer than a trial if the device was filling a buffer: of the throughput, the rate and the least.
+fn with_filling(note: String, goal: &Goal, [throughput, rate, least]: [Option<f64>; 3]) -> String {
     let seconds = goal.final_seconds;
-    let filling = |(throughput, sustained): (f64, f64)| {
-        let grown = shown((throughput / sustained - 1.0) * seconds * 1e3, "ms");
-        let rate = pps(sustained);
-        format!("; delays varied by {grown} in trials of {seconds} s: if a buffer was filling, for longer about {rate}")
+    let Some((throughput, least)) = throughput.zip(least) else { return note };
+    let grown = shown((throughput / least - 1.0) * seconds * 1e3, "ms");
+    // Without what the machine may be the reason of.
+    let (stopped, rates) = match rate {
+        Some(rate) if rate <= least * (1.0 + goal.width) => ("", format!("about {}", pps(rate))),
+        Some(rate) => (STOPPED, format!("{} to {}", pps(least), pps(rate))),
+        None => (STOPPED, format!("{} or more", pps(least))),
     };
-    note + &rates.map_or_else(String::new, filling)
+    format!(
+        "{note}; delays varied by {grown} in trials of {seconds} s{stopped}: if a buffer was filling, for longer {rates}"
+    )
 }
+
+/// What may be the reason of delays, too.
+const STOPPED: &str = ", and the machine stopped generator or device";
 
 fn latency(result: &LatencyResult) -> Vec<Row> {
     let note = match (result.reached, result.lost) {
@@ -273,11 +282,10 @@ fn loss(point: &LossPoint) -> Row {
         let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
         note = format!("at least {least}: {frames} may be lost for bursts of the generator; {note}");
     }
-    if let Some(share) = point.filling {
-        note += &format!(
-            "; delays grew by {} of its time: if a buffer was filling, more for longer",
-            shown(share * 100.0, "%")
-        );
+    if let Some(share) = point.filling.or(point.hidden) {
+        let stopped = if point.filling.is_some() { "" } else { STOPPED };
+        let share = shown(share * 100.0, "%");
+        note += &format!("; delays grew by {share} of its time{stopped}: if a buffer was filling, more for longer");
     }
     let row = row(format!("loss{}", at(point.rate)), Some(point.loss_percent()), "%", note);
     Row { interval: Some(interval), bound: (point.doubtful > 0).then_some(Bound::AtMost), ..row }
