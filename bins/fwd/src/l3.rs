@@ -7,6 +7,7 @@ mod groups;
 mod host;
 mod kernel_report;
 mod reload;
+mod vlans;
 mod worker;
 
 pub(crate) use kernel_report::KernelReport;

@@ -78,6 +78,12 @@ pub trait Card: fmt::Debug {
     /// As [`ethdev::Port::set_groups`], of multicast addresses.
     fn set_groups(&mut self, regs: &During<Self>, groups: &[MacAddress]) -> Result<()>;
 
+    /// As [`ethdev::Port::set_vlan`], of an id that there is.
+    fn set_vlan(&mut self, regs: &During<Self>, id: u16, on: bool) -> Result<()> {
+        let _ = (regs, id, on);
+        Ok(())
+    }
+
     /// As [`ethdev::Port::set_mac`], of an address of one station.
     fn set_mac(&mut self, regs: &During<Self>, mac: [u8; 6]) -> Result<()>;
 
@@ -281,6 +287,11 @@ impl<C: Card> ethdev::Port for Port<C> {
     fn set_groups(&mut self, groups: &[MacAddress]) -> Result<()> {
         ConfigError::unless_groups(groups)?;
         self.command(|card, regs| card.set_groups(regs, groups))
+    }
+
+    fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
+        ConfigError::unless_in("vlan", id, 1..=4094, "")?;
+        self.command(|card, regs| card.set_vlan(regs, id, on))
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {

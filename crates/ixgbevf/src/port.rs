@@ -126,17 +126,6 @@ impl<D: Device> Card<D> {
         Ok(Hashing { key: rss.key, table })
     }
 
-    /// Adds a VLAN to those whose frames are received, or removes it. At first only frames without a tag, and with VLAN 0, are.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::Config`] if the id is above 4094; [`crate::Error::Refused`]; [`crate::Error::Lost`],
-    /// [`crate::Error::Silent`], [`crate::Error::Nonsense`], [`crate::Error::Expired`], [`crate::Error::Gone`].
-    pub fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
-        ConfigError::unless_in("vlan", id, 0..=4094, "")?;
-        self.ask(|mailbox, deadline| mailbox.set_vlan(deadline, id, on))
-    }
-
     /// What the physical function grants, for people.
     fn granted(&self) -> String {
         let Grant { api, queues, mode, .. } = self.grant;
@@ -263,6 +252,11 @@ impl<D: Device> intel::Card for Card<D> {
             hashes.len()
         );
         Err(ConfigError::new("groups", problem).into())
+    }
+
+    /// At first only frames without a tag, and with VLAN 0, are received.
+    fn set_vlan(&mut self, regs: &Timed<D>, id: u16, on: bool) -> Result<()> {
+        self.mailbox.set_vlan(regs.deadline(), id, on)
     }
 
     fn set_mac(&mut self, regs: &Timed<D>, mac: [u8; 6]) -> Result<()> {

@@ -257,6 +257,10 @@ impl Port for AnyPort {
         ask!(self, mut port => port.set_groups(groups))
     }
 
+    fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
+        ask!(self, mut port => port.set_vlan(id, on))
+    }
+
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
         ask!(self, mut port => port.set_mac(mac))
     }

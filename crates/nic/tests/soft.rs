@@ -54,6 +54,50 @@ fn what_is_sent_into_a_loop_comes_back_and_every_buffer_goes_home() {
     assert_eq!(pool.away(), 0);
 }
 
+/// A virtual function that is not trusted receives the VLANs that it asks for, and a physical one all.
+#[test]
+fn a_function_receives_the_vlans_that_it_is_told() {
+    for (address, filters) in [("soft:vlan-vf?id=1515&trust=off&wire=loop", true), ("soft:vlan-pf?wire=loop", false)] {
+        let pool = pool();
+        let mut nic = open(&address.parse().unwrap(), &PortConfig::default(), &pool).unwrap();
+        assert!(nic.port.wait_link(Duration::from_secs(5)).unwrap().up);
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+        for (id, on, told) in
+            [(7, false, &[][..]), (7, true, &[7]), (9, true, &[7, 9]), (9, true, &[7, 9]), (7, false, &[9])]
+        {
+            nic.port.set_vlan(id, on).unwrap();
+            // The one without a tag is received behind those that are.
+            for tag in [Some(7), Some(9), None] {
+                // From itself, as the physical function looks at that.
+                let mut frame = [[0xFF; 6].as_slice(), &nic.port.mac().0, &[0x88, 0xB5], &[0; 46]].concat();
+                if let Some(tag) = tag {
+                    frame[12..16].copy_from_slice(&[0x81, 0, 0, tag]);
+                }
+                let mut packet = cache.alloc().unwrap();
+                packet.append(60).unwrap().copy_from_slice(&frame);
+                batch.push(packet).unwrap();
+            }
+            let (begun, mut received, mut is_last) = (Instant::now(), Vec::new(), false);
+            let mut unsent = std::mem::replace(&mut batch, Batch::with_capacity(32));
+            while !is_last {
+                nic.tx[0].send(&mut cache, &mut unsent);
+                nic.rx[0].recv(&mut cache, &mut batch);
+                for frame in batch.iter().map(|packet| packet.data()) {
+                    if frame[12..14] == [0x81, 0] { received.push(frame[15]) } else { is_last = true }
+                }
+                cache.free_batch(&mut batch);
+                assert!(begun.elapsed() < Duration::from_secs(60), "{address}: {received:?} came back");
+            }
+            assert_eq!(received, if filters { told } else { &[7, 9] }, "{address}");
+        }
+        for id in [0, 4095] {
+            let error = nic.port.set_vlan(id, true).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains("vlan: "), "{error}");
+        }
+        nic.close().unwrap();
+    }
+}
+
 #[test]
 fn a_queue_is_waited_for_and_a_link_change_told() {
     let pool = pool();

@@ -147,6 +147,13 @@ impl Ports {
         self.interfaces.iter().filter(|(_, interface)| interface.vlan.is_some()).map(|(index, _)| *index).collect()
     }
 
+    /// Number of the port and id of each VLAN on a port, in order.
+    pub(crate) fn vlans_of_ports(&self) -> Vec<(usize, u16)> {
+        let vlans = self.interfaces.keys().filter_map(|index| self.vlan(*index));
+        let vlans: BTreeSet<_> = vlans.map(|(port, id)| (usize::from(port), id)).collect();
+        vlans.into_iter().collect()
+    }
+
     /// The longest packet that may leave by a number of the table.
     fn limit(&self, number: u16) -> u16 {
         let port = self.subs.get(&number).map_or(number, |(port, _)| *port);

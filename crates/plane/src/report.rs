@@ -19,6 +19,8 @@ pub struct Report {
     pub waiting: usize,
     /// Numbers of the ports whose interface is not there: nothing is to come in or leave by them, nor by whatever has become of it.
     pub closed: Vec<usize>,
+    /// The VLANs that the kernel has on the interfaces of ports: number of the port and id, in order.
+    pub vlans: Vec<(usize, u16)>,
     /// What was met while the kernel was followed; of a [`Plane`] alone there is nothing.
     pub follower: kernel::Counts,
     /// What is or was left to the kernel, and why, and what else a person should know: a line each.
@@ -79,6 +81,7 @@ impl Plane {
             next_hops,
             waiting: numbers_waiting + hosts_waiting + failed,
             closed: self.ports.closed(),
+            vlans: self.ports.vlans_of_ports(),
             follower: kernel::Counts::default(),
             lines,
         }

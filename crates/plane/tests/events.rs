@@ -9,7 +9,7 @@ use plane::{Plane, Port};
 use proptest::prelude::*;
 use proptest::sample::select;
 use router::{LiveConfig, LiveFib, Refusal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -365,6 +365,9 @@ proptest! {
                 compare(&mut asked, &model, |fates, fate| fates.contains(fate));
             }
         }
+        let places = model.interfaces.keys().filter_map(|index| model.place(*index));
+        let vlans: BTreeSet<_> = places.filter_map(|(port, vlan)| Some((port, vlan?))).collect();
+        prop_assert_eq!(plane.report().vlans, vlans.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(plane.report().waiting, 0, "{:?}", plane.report());
         prop_assert_eq!(plane.report().routes.iter().sum::<usize>(), model.routes.len());
         prop_assert_eq!(plane.report().neighbours, model.neighbours.len());

@@ -89,19 +89,6 @@ impl<T: Transport> Port<T> {
         self.control.live().agreed.as_ref().map_or_else(Features::default, |agreed| agreed.features)
     }
 
-    /// Sets whether to receive frames with the VLAN tag `vlan`, 0 to 4095. A promiscuous device receives them in any
-    /// case.
-    ///
-    /// # Errors
-    ///
-    /// If the device is away, does not support it, or refuses.
-    pub fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
-        let remember = |wanted: &mut Config| {
-            let _ = if receive { wanted.vlans.insert(vlan) } else { wanted.vlans.remove(&vlan) };
-        };
-        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline), remember)
-    }
-
     /// Sends a command to a device that has the feature it needs. What `remember` changes in the settings holds when the
     /// device starts again.
     fn command(
@@ -252,6 +239,19 @@ impl<T: Transport> ethdev::Port for Port<T> {
         }
         let problem = format!("{count} of them: a command has room for {MOST_GROUPS}, and the first are received");
         Err(ConfigError::new("groups", problem).into())
+    }
+
+    /// A device without `VIRTIO_NET_F_CTRL_VLAN` passes on frames with any tag.
+    fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
+        ConfigError::unless_in("vlan", id, 1..=4094, "")?;
+        let remember = |wanted: &mut Config| {
+            let _ = if on { wanted.vlans.insert(id) } else { wanted.vlans.remove(&id) };
+        };
+        if !self.features().contains(Features::CTRL_VLAN) {
+            remember(&mut self.control.live().wanted);
+            return Ok(());
+        }
+        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(id, on, deadline), remember)
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {

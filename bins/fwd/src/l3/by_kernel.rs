@@ -4,6 +4,7 @@ use super::Opening;
 use super::groups::Groups;
 use super::host::ByKernel;
 use super::kernel_report::KernelReport;
+use super::vlans::Vlans;
 use crate::args::L3Args;
 use crate::summary::{self, Tables};
 use anyhow::anyhow;
@@ -14,6 +15,7 @@ use cli::stop::Stop;
 use nic::{AnyPort, LinkStatus, Opened, Port as _};
 use plane::{Handle, Runner};
 use router::{LiveConfig, LiveFib};
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher as _;
@@ -48,11 +50,15 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let count = names.len();
     let handle = following.handle.clone();
     let report = || KernelReport::of(&handle, &twins, count, &unheard);
-    let mut carriers = vec![false; count];
+    let (mut carriers, mut vlans) = (vec![false; count], Vec::new());
+    vlans.resize_with(count, Vlans::default);
     let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
         if let Some(Some(groups)) = groups.get_mut(port) {
             groups.follow(opened)?;
+        }
+        if let Some(vlans) = vlans.get_mut(port) {
+            vlans.follow(opened, &following.vlans(port))?;
         }
         if twins.has_ended() {
             return Err(ended("moves frames between ports and twins"));
@@ -100,6 +106,12 @@ impl Following {
     /// Whether the twin of a port is not there, or was moved to another network namespace.
     fn is_closed(&self, port: usize) -> bool {
         self.handle.is_ready() && self.handle.report().closed.contains(&port)
+    }
+
+    /// The VLANs that Linux has on the twin of a port.
+    fn vlans(&self, port: usize) -> BTreeSet<u16> {
+        let vlans = self.handle.report().vlans;
+        vlans.into_iter().filter(|(of, _)| *of == port).map(|(_, id)| id).collect()
     }
 
     /// Ends it. What it has to say of its end is a warning.

@@ -5,12 +5,14 @@ use crate::checks::Checks;
 use crate::machine::{Machine, Rig, Setup};
 use anyhow::Result;
 
-/// Tests, and the lines of them that may fail.
-const TESTS: [(&str, &[&str]); 3] = [
+/// Tests, the knobs of their ports, and the lines of them that may fail.
+const TESTS: [(&str, &str, &[&str]); 4] = [
     // The fast path drops class E, as its manual says.
-    ("router", &["Source IP in class E"]),
-    ("router_vid_1", &[]),
-    ("router_broadcast", &[]),
+    ("router", "", &["Source IP in class E"]),
+    ("router_vid_1", "", &[]),
+    // A virtual function receives the VLANs that it asks its physical function for.
+    ("router_vid_1", "id=1515&trust=off&", &[]),
+    ("router_broadcast", "", &[]),
 ];
 
 pub(crate) fn forwarding(rig: &Rig, checks: &mut Checks) -> Result<()> {
@@ -25,29 +27,31 @@ pub(crate) fn forwarding(rig: &Rig, checks: &mut Checks) -> Result<()> {
     machine.sh(
         "cd /selftests/net/forwarding && sed -i -e 's/dev \\$rp2 egress/dev $h2 ingress/; s/dev \\$rp2 clsact/dev $h2 clsact/' router.sh",
     )?;
-    for (name, may_fail) in TESTS {
-        one(&mut machine, checks, name, may_fail)?;
+    for (name, knobs, may_fail) in TESTS {
+        one(&mut machine, checks, (name, knobs), may_fail)?;
     }
     Ok(())
 }
 
-fn one(machine: &mut Machine, checks: &mut Checks, name: &str, may_fail: &[&str]) -> Result<()> {
+fn one(machine: &mut Machine, checks: &mut Checks, (name, knobs): (&str, &str), may_fail: &[&str]) -> Result<()> {
     // The state of a TAP interface is not known until its carrier has changed, and the tests wait for one that is up.
-    machine.sh(
-        "fwd l3 'soft:a?wire=tap:w0' 'soft:b?wire=tap:w1' 'soft:c?wire=tap:w2' --kernel --quiet --json >/tmp/said 2>/tmp/errors &
+    let ports =
+        [("a", 0), ("b", 1), ("c", 2)].map(|(port, wire)| format!("'soft:{port}?{knobs}wire=tap:w{wire}'")).join(" ");
+    machine.sh(&format!(
+        "fwd l3 {ports} --kernel --quiet --json >/tmp/said 2>/tmp/errors &
         echo $! >/tmp/pid
         for try in $(seq 300); do ip link show w2 >/dev/null 2>&1 && break; sleep 0.1; done
-        for wire in w0 w1 w2; do ip link set $wire up; ip link set $wire carrier off; ip link set $wire carrier on; done",
-    )?;
+        for wire in w0 w1 w2; do ip link set $wire up; ip link set $wire carrier off; ip link set $wire carrier on; done"
+    ))?;
     let said = machine.try_sh(&format!(
         "cd /selftests/net/forwarding && NETIF_CREATE=no WAIT_TIME=1 INTERFACE_TIMEOUT=60 PING_TIMEOUT=8 bash ./{name}.sh w0 rw0 rw1 w1 rw2 w2"
     ))?;
     println!("{}", said.text);
     let failed = said.text.lines().filter(|line| line.contains("[FAIL]"));
     let failed: Vec<&str> = failed.filter(|line| !may_fail.iter().any(|may| line.contains(may))).collect();
-    checks.equal(format_args!("what {name}.sh finds wrong"), failed.join("\n"), String::new());
+    checks.equal(format_args!("what {name}.sh finds wrong ({knobs})"), failed.join("\n"), String::new());
     let passed = said.text.lines().filter(|line| line.contains("[ OK ]")).count();
-    checks.that(passed > 0, format_args!("{name}.sh finds {passed} things right"));
+    checks.that(passed > 0, format_args!("{name}.sh finds {passed} things right ({knobs})"));
     machine.sh(
         "kill -INT $(cat /tmp/pid); for try in $(seq 100); do [ -e /proc/$(cat /tmp/pid) ] || break; sleep 0.1; done",
     )?;
