@@ -28,7 +28,7 @@ use trial::{
 pub(crate) const UNLIMITED: f64 = 1e9;
 /// Bytes of a frame on the wire besides those that sizes with check sequence have.
 const WIRE_OVERHEAD: f64 = 20.0;
-/// The least frames of a trial at the lowest rate, and that rate as a share of the highest.
+/// The fewest frames of a trial at the lowest rate if that is not given, and at the highest; and the lowest as a share of the highest.
 const FEWEST: f64 = 10.0;
 const LOWEST: f64 = 1e-4;
 
@@ -64,6 +64,9 @@ impl<E: Into<Failure>> From<E> for Broken {
     }
 }
 
+/// What was asked for, among what a run is measured with.
+pub(crate) const ASKED_TESTS: &str = "tests";
+pub(crate) const ASKED_SIZES: &str = "sizes";
 /// The folder of results that have none of their own.
 const OUT: &str = "rfc2544-results";
 
@@ -121,6 +124,10 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
 fn about(args: &Rfc2544Args, sizes: &[Size]) -> Result<BTreeMap<String, String>, Failure> {
     let mut about = machine::about();
     about.extend(args.conditions().map(|(name, value)| (name.to_owned(), value)));
+    let tests: Vec<&str> = args.tests.iter().map(|test| test.name()).collect();
+    about.insert(ASKED_TESTS.to_owned(), tests.join(", "));
+    let bytes: Vec<String> = sizes.iter().map(|size| size.bytes.to_string()).collect();
+    about.insert(ASKED_SIZES.to_owned(), bytes.join(", "));
     about.insert("clock".to_owned(), ClockReport::of(&Calibrated::begin().clock()?).words());
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     for (floors, size) in floors.iter().flat_map(|floors| sizes.iter().map(move |size| (floors, size))) {
@@ -166,15 +173,19 @@ fn has_counted(part: &Part, profile: &Profile) -> bool {
 
 /// Whether a test is one of those that were asked for.
 fn is_asked_for(args: &Rfc2544Args, setup: &Setup) -> bool {
-    let test = match setup {
+    test_of(setup).is_some_and(|test| args.tests.contains(&test))
+}
+
+/// The test as it is asked for; `None` of one that each run has.
+pub(crate) fn test_of(setup: &Setup) -> Option<Test> {
+    Some(match setup {
         Setup::Throughput { .. } | Setup::BinarySearch { .. } => Test::Throughput,
         Setup::Latency { .. } => Test::Latency,
         Setup::FrameLoss { .. } => Test::Loss,
         Setup::BackToBack { .. } => Test::BackToBack,
         Setup::Recovery { .. } => Test::Recovery,
-        _ => return false,
-    };
-    args.tests.contains(&test)
+        _ => return None,
+    })
 }
 
 fn interrupted(path: &Path) -> Failure {
@@ -198,6 +209,8 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
     if let Some((min, max)) = args.min.zip(args.max).filter(|(min, max)| min >= max) {
         return Err(Failure::usage(format!("--min {min}: not below --max {max}; there is nothing to search between")));
     }
+    let times = profile.throughput.goals.iter().flat_map(|goal| [goal.initial_seconds, goal.final_seconds]);
+    let seconds = times.fold(profile.loss.seconds, f64::min);
     for size in sizes {
         if let Some(mtu) = args.port_options.mtu.filter(|mtu| size.bytes > u32::from(*mtu) + HEADER) {
             let needed = size.bytes - HEADER;
@@ -208,6 +221,12 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
         }
         runs::prepare(&args.trial(size))?;
         let line = args.line.map(|line| on_line(line, size.bytes));
+        if let Some(line) = line.filter(|line| line * seconds < FEWEST) {
+            return Err(Failure::usage(format!(
+                "--line: it carries {line:.1} frames of {} bytes a second, fewer than {FEWEST} in a trial of {seconds} s",
+                size.bytes
+            )));
+        }
         // Loss is not searched for.
         let min = args.min.filter(|_| args.tests.iter().any(|test| *test != Test::Loss));
         for (name, rate) in [("--max", args.max), ("--min", min)] {
@@ -219,8 +238,6 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
             }
         }
     }
-    let times = profile.throughput.goals.iter().flat_map(|goal| [goal.initial_seconds, goal.final_seconds]);
-    let seconds = times.fold(profile.loss.seconds, f64::min);
     if let Some(max) = args.max.filter(|max| max * seconds < FEWEST) {
         return Err(Failure::usage(format!("--max {max}: fewer than {FEWEST} frames in a trial of {seconds} s")));
     }
@@ -313,7 +330,7 @@ impl Bench<'_> {
             return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
         }
         let found = self.test(size, &search)?;
-        let Some(Found { rate, forwards, above }) = found_by(&found) else {
+        let Some(Found { rate, forwards: [least, most_forwarded], above }) = found_by(&found) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
         };
@@ -323,25 +340,27 @@ impl Bench<'_> {
         }
         let (no_overload, endless) = match above {
             Above::Loses => ("", ""),
+            // A buffer that filled in trials at the highest rate has an end that longer ones may find.
+            Above::Nothing if least < rate => {
+                ("no rate lost frames, and a buffer may have filled: longer trials tell", "")
+            }
             // RFC 9004, 6.1.
             Above::Nothing => ("the highest rate is no overload", "the highest rate is forwarded without end"),
             Above::Unsent => ["no trial above the throughput counted"; 2].into(),
             Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
         };
         // That there is nothing to find is an answer, too.
-        self.has_answer |= above == Above::Nothing && self.asks_for_overload();
+        self.has_answer |= above == Above::Nothing && least >= rate && self.asks_for_overload();
         if above != Above::Loses {
             self.leave_out(size, &[Test::Recovery], no_overload)?;
-            // A buffer that filled in trials at the highest rate has an end that longer bursts may find.
-            if above != Above::Nothing || forwards >= rate {
+            if above != Above::Nothing || least >= rate {
                 return self.leave_out(size, &[Test::BackToBack], endless);
             }
         }
         if above == Above::Loses && self.args.tests.contains(&Test::Recovery) {
-            let is_recovery = |part: &Part| part.size == size.bytes && matches!(part.setup, Setup::Recovery { .. });
             let overload = trial::Recovery::overload(rate, highest);
-            // Of a device that loses frames by chance the throughput is far below what it forwards. What was begun goes on.
-            if !self.known.iter().any(is_recovery) && overload <= forwarded_by(&found).fold(most, f64::max) {
+            // Of a device that loses frames by chance the throughput is far below what it forwards.
+            if overload <= forwarded_by(&found).fold(most, f64::max) {
                 let why = format!(
                     "{overload:.0} frames/s are no overload: the device forwards as many where it may lose some"
                 );
@@ -352,7 +371,8 @@ impl Bench<'_> {
             }
         }
         if self.args.tests.contains(&Test::BackToBack) {
-            self.test(size, &Setup::BackToBack { rate: highest, throughput: forwards })?;
+            let most = Some(most_forwarded).filter(|most| *most > least);
+            self.test(size, &Setup::BackToBack { rate: highest, throughput: least, most })?;
         }
         Ok(())
     }
@@ -457,7 +477,9 @@ impl Bench<'_> {
             outcome.doubtful = outcome.doubtful.saturating_add(measured::due_in(paused, next, &outcome));
             outcome.away = outcome.away.map(|away| away + paused.as_secs_f64());
             // What its last frames come late, a cable has made room.
-            outcome.late = outcome.late.map(|late| late + paused.as_secs_f64());
+            if let Some(late) = outcome.late {
+                measured::set_late(&mut outcome, &next.traffic, late + paused.as_secs_f64());
+            }
         }
         Ok(outcome)
     }
@@ -507,23 +529,25 @@ enum Above {
 struct Found {
     /// The throughput.
     rate: f64,
-    /// What the device forwards for longer than a trial: less than the throughput if a buffer was filling in it.
-    forwards: f64,
+    /// What the device forwards for longer than a trial, at least and at most: less than the throughput if a buffer was filling in it.
+    forwards: [f64; 2],
     above: Above,
 }
 
 /// What a search has found; `None` if it has no throughput.
 fn found_by(test: &AnyTest) -> Option<Found> {
-    let (rate, sustained, upper, at_generator, at_highest) = match test {
+    let (rate, forwards, upper, at_generator, at_highest) = match test {
         AnyTest::Throughput(test) => {
             let result = *test.results().first()?;
             let ended = |end| result.ended == end;
-            (result.lower, result.sustained, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
+            let forwards = [result.sustained_least, result.sustained];
+            (result.lower, forwards, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
         }
         AnyTest::BinarySearch(test) => {
             let result = test.result();
             let at_highest = result.found && !result.at_generator;
-            (result.throughput, result.sustained, result.upper, result.at_generator, at_highest)
+            let forwards = [result.sustained_least, result.sustained];
+            (result.throughput, forwards, result.upper, result.at_generator, at_highest)
         }
         _ => return None,
     };
@@ -533,7 +557,7 @@ fn found_by(test: &AnyTest) -> Option<Found> {
         (None, false, true) => Above::Nothing,
         (None, false, false) => Above::Unknown,
     };
-    rate.map(|rate| Found { rate, forwards: sustained.unwrap_or(rate), above })
+    rate.map(|rate| Found { rate, forwards: forwards.map(|forwards| forwards.unwrap_or(rate)), above })
 }
 
 /// The loads, in frames a second, of which a device forwards all or loses as little as a goal of a search allows.

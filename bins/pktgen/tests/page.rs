@@ -38,7 +38,7 @@ fn run(capacity: f64, seed: u64, sizes: &[u32]) -> String {
         let AnyTest::Throughput(found) = found else { unreachable!() };
         let rate = found.results()[0].lower.unwrap();
         test(Setup::Latency { rates: vec![rate, rate / 2.0] });
-        test(Setup::BackToBack { rate: most, throughput: rate });
+        test(Setup::BackToBack { rate: most, throughput: rate, most: None });
         test(Setup::FrameLoss { highest: most });
         test(Setup::Recovery { throughput: rate, highest: most });
     }
@@ -157,7 +157,15 @@ fn drawings_and_tables_are_those_of_the_lines() {
             // Of larger frames the line carries less than the device forwards.
             near(at(&bursts, &format!("longest burst, {size} bytes:")), value(run, size, "back-to-back"), 10.0);
         }
-        near(at(&recovery, &format!("recovery, {size} bytes:")), value(run, size, "recovery") * 1e3, 0.5);
+        // From the highest rate of a line that it carries the device has nothing to recover.
+        let of_size = |row: &&Value| row["size"] == size && row["test"] == "recovery";
+        let row = run["rows"].as_array().unwrap().iter().find(of_size).unwrap();
+        let begin = format!("recovery, {size} bytes:");
+        if row["note"].as_str().unwrap().contains("no frame was lost") {
+            assert!(row["value"].is_null() && !recovery.iter().any(|(title, _)| title.starts_with(&begin)), "{row}");
+        } else {
+            near(at(&recovery, &begin), value(run, size, "recovery") * 1e3, 0.5);
+        }
         let begin = format!("{size} bytes, ");
         let of_size: Vec<&(String, f64)> = loss.iter().filter(|(title, _)| title.starts_with(&begin)).collect();
         let rows = run["rows"].as_array().unwrap().iter();

@@ -27,6 +27,8 @@ pub struct FrameLoss {
     highest: f64,
     /// Steps below the highest rate.
     step: u32,
+    /// The rates up to the last that lost nothing, one after the other.
+    lossless: u32,
     points: Vec<LossPoint>,
 }
 
@@ -47,9 +49,9 @@ pub struct LossPoint {
     /// not.
     #[serde(default)]
     pub filling: Option<f64>,
-    /// The same where the machine stopped generator or device for so long that delays may have grown for that alone.
+    /// Whether the machine stopped generator or device meanwhile, for which delays grow, too.
     #[serde(default)]
-    pub hidden: Option<f64>,
+    pub stopped: bool,
 }
 
 impl LossPoint {
@@ -93,7 +95,7 @@ impl FrameLoss {
     /// If the rate is none, or a number of the profile is not one to measure with.
     pub fn new(highest: f64, profile: &Profile) -> Result<Self, Error> {
         within("the highest rate", highest, highest > 0.0 && highest <= 1e12, "positive, in frames/s")?;
-        Ok(Self { desk: Desk::new(profile)?, plan: profile.loss, highest, step: 0, points: Vec::new() })
+        Ok(Self { desk: Desk::new(profile)?, plan: profile.loss, highest, step: 0, lossless: 0, points: Vec::new() })
     }
 
     /// Returns the points so far, from the highest rate downwards. Rates that the generator does not reach are left out.
@@ -102,10 +104,10 @@ impl FrameLoss {
         &self.points
     }
 
-    /// Returns whether the last two points lost nothing, with which the test ends; it may also run out of rates.
+    /// Returns whether the last two rates lost nothing, with which the test ends; it may also run out of rates.
     #[must_use]
     pub fn is_lossless_below(&self) -> bool {
-        matches!(self.points[..], [.., a, b] if a.received >= a.sent && b.received >= b.sent)
+        self.lossless >= 2
     }
 }
 
@@ -127,15 +129,16 @@ impl Plan for FrameLoss {
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
         let Outcome { sent, received, doubtful, .. } = *outcome;
         let doubtful = doubtful.min(sent.saturating_sub(received));
-        let share = outcome.filling(traffic.seconds());
-        let filling = share.map(|share| share.least).filter(|least| *least > GROWS);
-        let hidden = share.map(|share| share.most).filter(|most| *most > GROWS && filling.is_none());
-        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, hidden });
+        let share = outcome.filling(traffic.seconds()).filter(|share| share.most > GROWS);
+        let (filling, stopped) = (share.map(|share| share.most), share.is_some_and(|share| share.is_open(GROWS)));
+        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, stopped });
+        self.lossless = if received >= sent { self.lossless + 1 } else { 0 };
         self.step += 1;
     }
 
     fn unreachable(&mut self, _limit: &Limit) -> bool {
-        self.step += 1;
+        // What is lost at this rate is not known.
+        (self.step, self.lossless) = (self.step + 1, 0);
         true
     }
 }

@@ -31,7 +31,8 @@ pub struct Recovery {
     overload: f64,
     recovered: Vec<f64>,
     unrecovered: u64,
-    /// The fewest frames lost in a repetition.
+    lossless: u64,
+    /// The fewest frames lost in a repetition that lost any.
     lost: Option<u64>,
 }
 
@@ -46,8 +47,10 @@ pub struct Recovered {
     pub seconds: Option<Summary>,
     /// Repetitions in which it was still losing frames in the last tenth of the time.
     pub unrecovered: u64,
-    /// The fewest frames that were lost in a repetition, during the overload and after it. Without any there was no overload, or a buffer
-    /// had room for it.
+    /// Repetitions in which no frame was lost: there was no overload, or a buffer had room for it, and nothing to recover from.
+    #[serde(default)]
+    pub lossless: u64,
+    /// The fewest frames that were lost in one of the other repetitions, during the overload and after it.
     #[serde(default)]
     pub lost: u64,
 }
@@ -69,6 +72,7 @@ impl Recovery {
             overload,
             recovered: Vec::new(),
             unrecovered: 0,
+            lossless: 0,
             lost: None,
         })
     }
@@ -83,9 +87,9 @@ impl Recovery {
     #[must_use]
     pub fn result(&self) -> Option<Recovered> {
         let seconds = Summary::of(&self.recovered);
-        let any = seconds.is_some() || self.unrecovered > 0;
-        let lost = self.lost.unwrap_or(0);
-        any.then_some(Recovered { overload: self.overload, seconds, unrecovered: self.unrecovered, lost })
+        let Self { overload, unrecovered, lossless, .. } = *self;
+        let (any, lost) = (seconds.is_some() || unrecovered + lossless > 0, self.lost.unwrap_or(0));
+        any.then_some(Recovered { overload, seconds, unrecovered, lossless, lost })
     }
 }
 
@@ -99,7 +103,7 @@ impl Plan for Recovery {
     }
 
     fn plan(&self) -> Option<(Traffic, bool)> {
-        let more = (self.recovered.len() as u64) + self.unrecovered < u64::from(self.plan.repetitions);
+        let more = (self.recovered.len() as u64) + self.unrecovered + self.lossless < u64::from(self.plan.repetitions);
         let RecoveryPlan { overload_seconds, recovery_seconds, .. } = self.plan;
         more.then(|| {
             let traffic = Traffic::Overload {
@@ -119,6 +123,10 @@ impl Plan for Recovery {
 
     fn count(&mut self, _traffic: Traffic, outcome: &Outcome) {
         let lost = outcome.sent.saturating_sub(outcome.received);
+        if lost == 0 {
+            self.lossless += 1;
+            return;
+        }
         self.lost = Some(self.lost.map_or(lost, |fewest| fewest.min(lost)));
         match outcome.last_lost {
             None => self.recovered.push(0.0),

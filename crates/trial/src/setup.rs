@@ -51,8 +51,11 @@ pub enum Setup {
     BackToBack {
         /// The rate within a burst.
         rate: f64,
-        /// What the device forwards without end, for the corrected buffer time.
+        /// What the device forwards without end, for the corrected buffer time: the least, if that is not known exactly.
         throughput: f64,
+        /// The most of it, if that is more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<f64>,
     },
     /// [`Recovery`].
     Recovery {
@@ -107,7 +110,9 @@ impl Setup {
             }
             Self::Latency { rates } => AnyTest::Latency(Latency::new(rates.clone(), profile)?),
             Self::FrameLoss { highest } => AnyTest::FrameLoss(FrameLoss::new(*highest, profile)?),
-            Self::BackToBack { rate, throughput } => AnyTest::BackToBack(BackToBack::new(*rate, *throughput, profile)?),
+            Self::BackToBack { rate, throughput, .. } => {
+                AnyTest::BackToBack(BackToBack::new(*rate, *throughput, profile)?)
+            }
             Self::Recovery { throughput, highest } => AnyTest::Recovery(Recovery::new(*throughput, *highest, profile)?),
             Self::Frmol { rate, max } => AnyTest::Frmol(Frmol::new(max.map_or(*rate, |max| rate.min(max)), profile)?),
         })

@@ -203,6 +203,11 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
+    /// Returns whether the machine is the reason of more than a share of it.
+    pub(crate) fn is_open(self, share: f64) -> bool {
+        self.most - self.least > share
+    }
+
     /// Returns the less of each.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), most: self.most.min(other.most) }

@@ -14,6 +14,8 @@ use trial::{LeftOut, Line, Part, Profile, Report};
 
 /// The file of lines in a folder.
 const NAME: &str = "trials.jsonl";
+/// What its first line begins with.
+const BEGIN: &[u8] = br#"{"run":"#;
 /// Bytes of the longest file of lines that is read: 10,000 trials have 5 MB.
 const LONGEST: u64 = 256 << 20;
 
@@ -47,6 +49,10 @@ impl Folder {
         let mut begin = Vec::new();
         let read = (&file).take(LONGEST).read_to_end(&mut begin);
         read.with_context(|| format!("--out {name}: cannot be read; name another folder"))?;
+        let length = begin.len().min(BEGIN.len());
+        if begin[..length] != BEGIN[..length] {
+            return Err(anyhow!("--out {name}: its {NAME} is none of pktgen rfc2544; name another folder").into());
+        }
         if begin.contains(&b'\n') {
             return Err(anyhow!("--out {name}: has results; go on with --resume {name}, or name another folder").into());
         }

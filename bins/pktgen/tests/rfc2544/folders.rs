@@ -17,19 +17,19 @@ fn a_folder_is_of_one_run_at_a_time() {
     let options = [&options[..], &SHORT].concat();
     let lines = folder.path().join("trials.jsonl");
     // As one that is at work holds it, and as a full disk has left it.
-    std::fs::write(&lines, r#"{"run":{"version":6,"#).unwrap();
+    std::fs::write(&lines, r#"{"run":{"version":7,"#).unwrap();
     let file = std::fs::File::open(&lines).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for option in ["--out", "--resume"] {
         let (output, said) = rfc2544(DEVICE, [option, path], &options);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
-        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":6,"#);
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":7,"#);
     }
     drop(file);
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
     assert_done(&output, &said);
-    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":6,"profile":"#));
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":7,"profile":"#));
     assert!(pktgen(&["report", path]).status.success());
 }
 

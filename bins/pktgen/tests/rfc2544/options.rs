@@ -24,6 +24,12 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--max", "15M", "--line", "10G"], 2, "carries 14880952 frames"),
         (&["--ports", "soft:a,soft:b", "--min", "5k", "--line", "1M"], 2, "--min 5000: the line carries 1488 frames"),
         (&["--ports", "soft:a,soft:b", "--max", "9"], 2, "--max 9: fewer than 10 frames in a trial of 1 s"),
+        (&["--ports", "soft:a,soft:b", "--line", "1"], 2, "--line: it carries 0.0 frames of 64 bytes a second"),
+        (
+            &["--ports", "soft:a,soft:b", "--line", "10k", "--trial-time", "100ms"],
+            2,
+            "fewer than 10 in a trial of 0.1 s",
+        ),
         (&["--ports", "soft:a,soft:b", "--min", "0.5"], 2, "--min 0.5: less than a frame in a trial of 1 s"),
         (&["--ports", "soft:a,soft:b", "--tests", "latency", "--min", "5k", "--line", "1M"], 2, "carries 1488 frames"),
         (&["--ports", "soft:a,soft:b", "--sizes", "63"], 2, "64 to 9220"),
@@ -50,7 +56,12 @@ fn bad_input_is_one_line() {
         assert!(said.contains(words), "{arguments:?}: {said}");
         assert!(!new.exists(), "{arguments:?}");
     }
+    let (notes, path) = ("notes", folder.path().join("of a person"));
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("trials.jsonl"), notes).unwrap();
+    let path = path.to_str().unwrap();
     for (arguments, code, words) in [
+        (&["rfc2544", "--ports", "soft:a,soft:b", "--out", path][..], 1, "trials.jsonl is none of pktgen rfc2544"),
         (&["rfc2544", "--ports", "soft:a,soft:b", "--out", "/dev/null/x"][..], 1, "cannot be made"),
         (&["rfc2544", "--ports", "soft:a,soft:b", "--resume", "/nowhere"], 1, "trials.jsonl cannot be read"),
         (&["report"], 2, "DIR"),
@@ -62,6 +73,7 @@ fn bad_input_is_one_line() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
+    assert_eq!(std::fs::read_to_string(Path::new(path).join("trials.jsonl")).unwrap(), notes);
     assert!(!Path::new("/nowhere").exists());
 }
 

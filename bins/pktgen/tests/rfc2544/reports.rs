@@ -5,7 +5,7 @@ use crate::runs::{DEVICE, SHORT, assert_done, pktgen, report_of, rfc2544, run_of
 use serde_json::Value;
 use std::path::Path;
 use trial::simulate::{Device, Truth};
-use trial::{AnyTest, Line, Method as _, Setup};
+use trial::{Line, Method as _, Setup};
 
 /// The clock's error and what `calibrate` has measured stand in each report; a folder of the user's stays, and a pipe is no file of results.
 #[test]
@@ -263,31 +263,53 @@ fn an_overload_that_is_none_has_no_recovery() {
     }
 }
 
-/// A run that began a recovery which would be left out by now finishes it.
+/// A buffer that takes all of a trial is an end that longer bursts may find, whether or not the machine stopped meanwhile.
 #[test]
-fn a_recovery_that_was_begun_goes_on() {
-    let mut profile = profile(1.2, 3);
-    profile.name += ", catching up 50ms";
+fn a_highest_rate_that_fills_a_buffer_is_not_forwarded_without_end() {
+    let profile = profile(1.2, 3);
     let goals = profile.throughput.goals.clone();
-    let setups = vec![Setup::Frmol { rate: 1e9, max: Some(2e3) }, Setup::Throughput { goals, low: 100.0, high: 2e3 }];
-    // It loses some by chance at any load, and no load is more than it forwards.
-    let truth = Truth { loss: 0.001, ..Truth::default() };
-    let lines = simulated(&profile, truth, setups);
-    let report = trial::Report::read(&lines).unwrap();
-    let AnyTest::Throughput(found) = &report.parts().last().unwrap().test else { unreachable!() };
-    let throughput = found.results()[0].lower.unwrap();
-    let begun = Line::test(64, Setup::Recovery { throughput, highest: 2e3 });
-    let folder = folder_of(&format!("{lines}{begun}\n"));
-    let path = folder.path().to_str().unwrap();
-    let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "2k"];
-    let tests = ["--tests", "recovery,loss", "--json", "--min", "100", "--catch-up", "50ms"];
-    let (output, said) = rfc2544("soft:a?wire=peer:b,soft:b", ["--resume", path], &[&options[..], &tests].concat());
-    let run = run_of(&output);
-    assert_done(&output, &said);
-    let report = report_of(path);
-    assert!(report.parts().iter().all(|part| part.test.next().is_none()), "{report}");
-    assert!(report.left_out().is_empty(), "{report}");
-    assert_eq!(run["rows"].as_array().unwrap().iter().filter(|row| row["test"] == "recovery").count(), 1, "{run:#}");
+    for generator_away_seconds in [0.0, 0.01, 0.3] {
+        let setups = vec![
+            Setup::Frmol { rate: 1e9, max: Some(3e3) },
+            Setup::Throughput { goals: goals.clone(), low: 1e3, high: 3e3 },
+        ];
+        let truth =
+            Truth { capacity: 2_000.0, buffer: 5_000, generator_away: 1.0, generator_away_seconds, ..Truth::default() };
+        let folder = folder_of(&simulated(&profile, truth, setups));
+        let path = folder.path().to_str().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "3k"];
+        let tests = ["--min", "1k", "--tests", "recovery,back-to-back"];
+        let (_, said) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+        let report = report_of(path);
+        let left_out = report.left_out().iter().find(|one| one.test == "recovery").unwrap();
+        assert_eq!(left_out.reason, "no rate lost frames, and a buffer may have filled: longer trials tell", "{said}");
+        let Setup::BackToBack { throughput, most, .. } = report.parts().last().unwrap().setup else {
+            panic!("{generator_away_seconds}: {report} {said}")
+        };
+        assert!((throughput - 2_000.0).abs() < 100.0, "{generator_away_seconds}: {throughput}");
+        assert!(most.is_none_or(|most| most > throughput && most <= 3e3), "{generator_away_seconds}: {most:?}");
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_between_two_tests_says_what_is_missing() {
+    let profile = profile(0.4, 1);
+    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 1e3 }];
+    let lines = simulated(&profile, Truth::default(), setups);
+    let about = [("tests", "loss, latency"), ("sizes", "64, 128")].map(|(name, of)| (name.to_owned(), of.to_owned()));
+    let first = Line::run_about(profile, about.into());
+    let folder = folder_of(&format!("{first}\n{}", lines.split_once('\n').unwrap().1));
+    let (path, page) = (folder.path().to_str().unwrap(), folder.path().join("page.html"));
+    assert!(pktgen(&["report", path, "--html", page.to_str().unwrap()]).status.success());
+    let said = |form: &[&str]| String::from_utf8(pktgen(&[&["report", path], form].concat()).stdout).unwrap();
+    for form in [said(&[]), said(&["--json"]), said(&["--csv"]), std::fs::read_to_string(page).unwrap()] {
+        let words = "asked for and not begun: 64 bytes: latency; 128 bytes: loss, latency; --resume goes on";
+        assert_eq!(form.matches(words).count(), 1, "{form}");
+    }
+    // Before the first test there is nothing that a percentage could be of.
+    let folder = folder_of(&format!("{first}\n"));
+    let said = String::from_utf8(pktgen(&["report", folder.path().to_str().unwrap()]).stdout).unwrap();
+    assert!(said.contains("of max: nothing was measured") && said.contains("64 bytes: loss, latency; 128"), "{said}");
 }
 
 #[test]

@@ -202,13 +202,14 @@ fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>)
         Setup::BinarySearch { goal, low, .. } => (goal, *low),
         _ => (&Goal::RFC2544, 0.0),
     };
+    let fails = if result.throughput.is_some() { "at least" } else { "no result" };
     let note = match (result.found, result.at_generator, result.upper) {
         (true, true, _) => at_generator(limits).to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
         (false, _, Some(upper)) if upper <= lowest => format!("no result: {} loses frames", pps(upper)),
-        (false, _, Some(upper)) => because(&format!("no result: {} loses frames", pps(upper)), limit),
-        (false, _, None) => because("no result", limit),
+        (false, _, Some(upper)) => because(&format!("{fails}: {} loses frames", pps(upper)), limit),
+        (false, _, None) => because(fails, limit),
     };
     let rates = [result.throughput, result.sustained, result.sustained_least];
     let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
@@ -282,8 +283,8 @@ fn loss(point: &LossPoint) -> Row {
         let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
         note = format!("at least {least}: {frames} may be lost for bursts of the generator; {note}");
     }
-    if let Some(share) = point.filling.or(point.hidden) {
-        let stopped = if point.filling.is_some() { "" } else { STOPPED };
+    if let Some(share) = point.filling {
+        let stopped = if point.stopped { STOPPED } else { "" };
         let share = shown(share * 100.0, "%");
         note += &format!("; delays grew by {share} of its time{stopped}: if a buffer was filling, more for longer");
     }
@@ -309,17 +310,24 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     };
     let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{late}");
     let mut rows = vec![row("back-to-back".to_owned(), Some(mean), "frames", note)];
-    if let Setup::BackToBack { throughput, .. } = setup {
-        let seconds = bursts.corrected_seconds(*throughput);
-        let note = format!("of bursts at {}, {} forwarded", pps(bursts.rate), pps(*throughput));
-        rows.push(row("corrected buffer time".to_owned(), Some(seconds * 1e3), "ms", note));
+    if let Setup::BackToBack { throughput, most, .. } = setup {
+        let milliseconds = |forwarded: f64| bursts.corrected_seconds(forwarded) * 1e3;
+        let most = most.map(|most| most.min(bursts.rate));
+        let range = most.map_or_else(String::new, |most| format!(" to {}", pps(most)));
+        let stopped = if most.is_some() { STOPPED } else { "" };
+        let note = format!("of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
+        let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
+        let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
+        rows.push(Row { interval, ..row });
     }
     rows
 }
 
 fn recovery(result: &crate::Recovered) -> Row {
-    let lost = grouped(&result.lost.to_string());
-    let mut note = format!("after {} (>= {lost} lost)", pps(result.overload));
+    let mut note = format!("after {}", pps(result.overload));
+    if result.lost > 0 {
+        note += &format!(" (>= {} lost)", grouped(&result.lost.to_string()));
+    }
     // The next frame came through, and the device may have recovered at any time between them.
     let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
     if result.seconds.is_some() {
@@ -327,6 +335,10 @@ fn recovery(result: &crate::Recovered) -> Row {
     }
     if result.unrecovered > 0 {
         note += &format!("; not in time {} times", result.unrecovered);
+    }
+    if result.lossless > 0 {
+        let many = if result.lost > 0 { format!(" {} times", result.lossless) } else { String::new() };
+        note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
     let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
     Row { interval: row.value.map(|value| [value, value + gap]), ..row }
