@@ -46,6 +46,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let name = folder.display();
         std::fs::create_dir_all(folder)
             .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+        wanted.iter().try_for_each(|experiment| results::check(folder, experiment))?;
         let mut stop = Stop::on_signals()?;
         if wanted.iter().any(|experiment| needs_ports(experiment) && experiment.cannot.is_none()) {
             probe(args, &mut stop)?;

@@ -146,11 +146,14 @@ fn the_page_of_stored_results_is_made_of_them() {
     }
 }
 
+/// What begins as results do.
+const GOOD: &str = r#"{"version":"good"#;
+
 #[test]
 fn what_fails_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, stored) = (folder.path().to_str().unwrap(), folder.path().join("rings.json"));
-    std::fs::write(&stored, "good").unwrap();
+    std::fs::write(&stored, GOOD).unwrap();
     for (ports, code, words) in [
         ("soft:a,soft:a", 2, "named twice"),
         ("soft:a?wire=peer:b,soft:b?wire=peer:a&loss=100%", 1, "soft:b > soft:a: of the probes"),
@@ -161,7 +164,7 @@ fn what_fails_replaces_nothing() {
         let said = text(output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
-        assert_eq!(std::fs::read_to_string(&stored).unwrap(), "good");
+        assert_eq!(std::fs::read_to_string(&stored).unwrap(), GOOD);
     }
 }
 
@@ -169,7 +172,7 @@ fn what_fails_replaces_nothing() {
 fn a_signal_ends_pings_and_keeps_what_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let stored = folder.path().join("latency.json");
-    std::fs::write(&stored, "good").unwrap();
+    std::fs::write(&stored, GOOD).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     command.args(["bench", "latency", "--out", folder.path().to_str().unwrap()]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -183,7 +186,7 @@ fn a_signal_ends_pings_and_keeps_what_is_stored() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = text(output.stderr);
-    assert_eq!(std::fs::read_to_string(&stored).unwrap(), "good", "{said}");
+    assert_eq!(std::fs::read_to_string(&stored).unwrap(), GOOD, "{said}");
     if said.contains("damaged") {
         return skip::test!("latency cannot be measured on this host");
     }
@@ -247,6 +250,7 @@ fn what_was_measured_before_a_signal_is_kept() {
 fn bad_input_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("batch.json"), "{").unwrap();
+    std::fs::write(folder.path().join("sizes.cut.json"), "notes of a person").unwrap();
     let path = folder.path().to_str().unwrap();
     for (arguments, code, words) in [
         (&["bench", "speed", "--out", path][..], 2, "speed"),
@@ -255,6 +259,7 @@ fn bad_input_is_one_line() {
         (&["bench", "batch", "--ports", "soft:a", "--out", path], 2, "1 named"),
         (&["bench", "batch", "--show", "/nowhere"], 1, "cannot be read"),
         (&["bench", "batch", "--show", path], 1, "damaged"),
+        (&["bench", "sizes", "--out", path], 1, "sizes.cut.json: is there and holds no results; name another folder"),
         (&["bench", "numa", "--out", "/dev/null/x"], 1, "cannot be made"),
         (&["bench", "numa", "--out", path, "--html", "/nowhere/x"], 1, "cannot be written"),
         (&["bench", "--out", "/dev/null/x", "--html", "/proc/self/status"], 1, "--html"),

@@ -151,6 +151,25 @@ fn files(folder: &Path, experiment: &Experiment) -> [PathBuf; 2] {
     ["json", "cut.json"].map(|end| folder.join(format!("{}.{end}", experiment.name)))
 }
 
+/// What each file of results begins with.
+const BEGIN: &[u8] = br#"{"version":"#;
+
+/// Refuses a folder in which files that are no results have the names of an experiment's.
+pub(super) fn check(folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
+    for path in files(folder, experiment) {
+        let (name, mut begin) = (path.display(), Vec::new());
+        match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file.and_then(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin)),
+        }
+        .with_context(|| format!("{name}: cannot be read; name another folder"))?;
+        if !BEGIN.starts_with(&begin) {
+            return Err(anyhow!("{name}: is there and holds no results; name another folder").into());
+        }
+    }
+    Ok(())
+}
+
 /// Reads the results of an experiment from a folder: none, those of a whole run, of one that was cut, or both.
 pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Vec<Results>, Failure> {
     let [whole, cut] = files(folder, experiment);
