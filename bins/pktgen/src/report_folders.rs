@@ -4,6 +4,7 @@ mod charts;
 mod departures;
 mod html;
 mod method;
+mod unbegun;
 
 use crate::args::ReportArgs;
 use crate::frames::printable;
@@ -58,6 +59,7 @@ pub(crate) fn show(folders: &[PathBuf], json: bool, csv: bool) -> Result<(), Fai
 fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
     let mut object: Value = serde_json::from_str(&report.json())?;
     object["folder"] = folder.into();
+    object["not_begun"] = unbegun::of(report).into();
     object["departures"] = serde_json::to_value(departures::of(report))?;
     let bases = bases(report);
     for (row, of) in object["rows"].as_array_mut().into_iter().flatten().zip(report.rows()) {
@@ -90,6 +92,8 @@ fn values(runs: &[(String, Report)]) -> String {
         lines.extend(limits(report).map(limit));
         let cut = || [&*quoted(folder), "", "cut,,,,", &quoted(CUT)].join(",");
         lines.extend(report.is_cut().then(cut));
+        let open = |open: String| [&*quoted(folder), "", "cut,,,,", &quoted(&open)].join(",");
+        lines.extend(unbegun::of(report).map(open));
     }
     lines.join("\n")
 }
@@ -116,6 +120,7 @@ fn page(folder: &str, report: &Report) -> String {
     lines.extend(exact.map(|(_, value)| printable(value)));
     lines.extend(departures::of(report).iter().map(|departure| format!("departs from {departure}")));
     lines.extend(report.is_cut().then(|| CUT.to_owned()));
+    lines.extend(unbegun::of(report));
     lines.join("\n")
 }
 
@@ -137,6 +142,9 @@ fn base(report: &Report) -> &'static str {
         _ => None,
     });
     let loads: Vec<_> = loads.collect();
+    if loads.is_empty() {
+        return "nothing was measured";
+    }
     let is_any = |one: fn(&(bool, bool)) -> bool| loads.iter().any(one);
     match (is_any(|(line, _)| *line), is_any(|(line, _)| !line), is_any(|(_, max)| *max)) {
         (true, false, _) => "of the rate of the line",

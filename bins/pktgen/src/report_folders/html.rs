@@ -1,7 +1,7 @@
 //! The page of runs: what was found, drawn and in numbers, what was void, and how it was measured.
 
 use super::charts::{self, latencies, throughputs, typical_and_worst};
-use super::{bases, highest, limits, method, percent};
+use super::{bases, highest, limits, method, percent, unbegun};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
@@ -50,6 +50,9 @@ pub(super) fn page(runs: &[(String, Report)]) -> String {
             if run.report.is_cut() {
                 let words = "the last line of its results was not written to its end; its trial is left out.";
                 page.leaf("p", &[("class", &"note")], run.name_of(words));
+            }
+            if let Some(open) = unbegun::of(run.report) {
+                page.leaf("p", &[("class", &"note")], run.name_of(&open));
             }
         }
         page.leaf("h2", &[], "By frame size");

@@ -1,0 +1,30 @@
+//! What was asked for and not begun, where a run was cut between two tests.
+
+use crate::rfc2544::{ASKED_SIZES, ASKED_TESTS, test_of};
+use trial::Report;
+
+/// Sizes that are named at most.
+const NAMED: usize = 8;
+
+/// Returns the tests of a run that were asked for and not begun; `None` if there are none, or its lines do not say what was asked for.
+pub(super) fn of(report: &Report) -> Option<String> {
+    let asked = |name: &str| Some(report.about().get(name)?.split(", ").collect::<Vec<_>>());
+    let (sizes, tests) = (asked(ASKED_SIZES)?, asked(ASKED_TESTS)?);
+    let known = |size: u32, test: &str| {
+        let is_begun = report
+            .parts()
+            .iter()
+            .any(|part| part.size == size && test_of(&part.setup).is_some_and(|of| of.name() == test));
+        is_begun || report.left_out().iter().any(|one| one.size == size && one.test == test)
+    };
+    let open = sizes.iter().filter_map(|size| {
+        let number: u32 = size.parse().ok()?;
+        let open: Vec<&str> = tests.iter().copied().filter(|test| !known(number, test)).collect();
+        (!open.is_empty()).then(|| format!("{number} bytes: {}", open.join(", ")))
+    });
+    let open: Vec<String> = open.collect();
+    let more =
+        open.len().checked_sub(NAMED + 1).map_or_else(String::new, |more| format!("; and {} more sizes", more + 1));
+    let named = open[..open.len().min(NAMED)].join("; ");
+    (!open.is_empty()).then(|| format!("asked for and not begun: {named}{more}; --resume goes on"))
+}
