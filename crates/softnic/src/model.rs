@@ -6,6 +6,7 @@ mod checksum;
 mod eeprom;
 mod filters;
 mod firmware;
+mod flow_control;
 mod general;
 mod id;
 mod interrupts;

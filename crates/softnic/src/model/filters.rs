@@ -1,5 +1,6 @@
 //! Which frames the MAC lets through: address, VLAN and size filters (datasheet 7.1.1, 8.2.3.7).
 
+use super::flow_control::Pause;
 use super::map::{self, RegisterFile};
 
 const FCTRL_MPE: u32 = 1 << 8;
@@ -26,33 +27,6 @@ pub(super) struct Filters {
     vlnctrl: u32,
     max_frame: usize,
     mflcn: u32,
-}
-
-/// A PAUSE frame (IEEE 802.3, annex 31B).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pause {
-    /// Go on sending: a pause of no time.
-    Xon,
-    /// Send nothing for so many times 512 bits.
-    Xoff(u16),
-}
-
-impl Pause {
-    /// The EtherType of MAC control frames.
-    pub(super) const ETHERTYPE: u16 = 0x8808;
-    /// 01:80:C2:00:00:01, as [`destination`] has it.
-    const ADDRESS: u64 = 0x0100_00C2_8001;
-
-    /// What a MAC control frame to this address is, if it is a PAUSE frame.
-    #[cold]
-    pub(super) fn parse(frame: &[u8], destination: u64, stations: &[u64]) -> Option<Self> {
-        let [0, 1, high, low] = *frame.get(14..18)? else { return None };
-        let addressed = destination == Self::ADDRESS || stations.contains(&destination);
-        addressed.then_some(match u16::from_be_bytes([high, low]) {
-            0 => Self::Xon,
-            quanta => Self::Xoff(quanta),
-        })
-    }
 }
 
 /// Kind of a destination address.
@@ -119,8 +93,7 @@ impl Filters {
 
     /// For how many times 512 bits sending is to stop, of a PAUSE frame that is obeyed (RFCE).
     pub(super) fn obeyed(&self, pause: Pause) -> Option<u16> {
-        let quanta = if let Pause::Xoff(quanta) = pause { quanta } else { 0 };
-        (self.mflcn & RFCE != 0).then_some(quanta)
+        (self.mflcn & RFCE != 0).then_some(pause.quanta())
     }
 
     /// EtherType that marks a VLAN tag.

@@ -1,6 +1,7 @@
 //! The receive path: filters, queue selection, descriptors (datasheet 7.1).
 
-use super::filters::{Cast, Filters, Pause, destination};
+use super::filters::{Cast, Filters, destination};
+use super::flow_control::Pause;
 use super::interrupts::{self, queue_vector};
 use super::map::{self, RegisterFile};
 use super::posted::{self, Watch};

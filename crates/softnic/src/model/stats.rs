@@ -1,7 +1,8 @@
 //! Statistics (datasheet 8.2.3.23): they clear on read and saturate; byte counters have 36 bits, and reading their high half
 //! clears both.
 
-use super::filters::{Cast, Pause};
+use super::filters::Cast;
+use super::flow_control::Pause;
 
 /// Per-queue counter slots.
 pub(super) const SLOTS: usize = 16;
