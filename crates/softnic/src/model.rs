@@ -109,6 +109,7 @@ pub(crate) struct Model {
     faults: Faults,
     /// The tick at which a PAUSE frame lets it send again. One tick is taken for one quantum of 512 bits.
     paused_until: u64,
+    flow_control: flow_control::FlowControl,
     /// Receive queues whose RDLEN may still be on its way, a bit each: nothing has been read since.
     unsettled: u128,
     checks: Violations,
@@ -186,6 +187,7 @@ impl Model {
             bus_master: false,
             faults,
             paused_until: 0,
+            flow_control: flow_control::FlowControl::default(),
             unsettled: 0,
             checks: Violations::new(setup.on_violation),
             doorbells: Arc::default(),
@@ -461,6 +463,9 @@ impl Model {
                 // Time has to pass for what waits.
                 step.moved |= paused && !self.tx.idle(&self.doorbells);
             }
+        }
+        if receiving {
+            self.flow_control.step(&mut io, wire, self.ticks);
         }
         if loopback {
             // What goes round inside the MAC is on no wire.

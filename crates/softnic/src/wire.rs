@@ -76,6 +76,11 @@ pub(crate) trait Wire: Send {
     /// Removes it.
     fn pop(&mut self);
 
+    /// Bytes in the packet buffer. It is empty where a source keeps what there is no room for.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// Frames lost since the last call because the packet buffer was full.
     fn missed(&mut self) -> u64 {
         0

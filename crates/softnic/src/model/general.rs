@@ -73,6 +73,7 @@ impl Model {
         self.regs.set(map::RXPBSIZE, self.id.receive_buffer() << 10);
         self.memory.forget_accesses();
         self.paused_until = 0;
+        self.flow_control = super::flow_control::FlowControl::default();
         self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Firmware | Event::Pf(_)));
         self.general = super::general::General::default();
         self.doorbells.clear();

@@ -91,7 +91,12 @@ pub(crate) const EIAM_EX: u32 = 0x0AD0;
 pub(crate) const RQSMR: u32 = 0x2300;
 pub(crate) const RDRXCTL: u32 = 0x2F00;
 pub(crate) const RXCTRL: u32 = 0x3000;
+pub(crate) const FCTTV: u32 = 0x3200;
+pub(crate) const FCRTL: u32 = 0x3220;
+pub(crate) const FCRTH: u32 = 0x3260;
+pub(crate) const FCRTV: u32 = 0x32A0;
 pub(crate) const RXPBSIZE: u32 = 0x3C00;
+pub(crate) const FCCFG: u32 = 0x3D00;
 pub(crate) const PSRTYPE: u32 = 0x5480;
 pub(crate) const RSCINT: u32 = 0x1_2000;
 pub(crate) const PFMBMEM: u32 = 0x1_3000;
@@ -213,13 +218,13 @@ const MAP: &[Line] = &[
     rw("PFCTOP", 0x3008),
     rw("RTRUP2TC", 0x3020),
     rw("RSCDBU", 0x3028),
-    rw("FCTTV", 0x3200).of(4, 4),
-    rw("FCRTL", 0x3220).of(8, 4).keeps(0x8007_FFF0),
-    rw("FCRTH", 0x3260).of(8, 4).keeps(0x8007_FFF0),
-    rw("FCRTV", 0x32A0),
+    rw("FCTTV", FCTTV).of(4, 4),
+    rw("FCRTL", FCRTL).of(8, 4).keeps(0x8007_FFF0),
+    rw("FCRTH", FCRTH).of(8, 4).keeps(0x8007_FFF0),
+    rw("FCRTV", FCRTV),
     rw("RXPBSIZE", RXPBSIZE).of(1, 4).reset(0x8_0000),
     rw("RXPBSIZE", RXPBSIZE + 4).of(7, 4),
-    rw("FCCFG", 0x3D00),
+    rw("FCCFG", FCCFG),
     // MAC (8.2.3.22)
     rw("PCS1GCFIG", 0x4200),
     rw("PCS1GLCTL", 0x4208),

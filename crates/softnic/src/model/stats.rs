@@ -21,6 +21,8 @@ pub(super) struct Stats {
     rx_broadcast: u64,
     rx_xon: u64,
     rx_xoff: u64,
+    tx_xon: u64,
+    tx_xoff: u64,
     total_rx: u64,
     total_rx_bytes: Octets,
     good_tx: u64,
@@ -102,6 +104,14 @@ impl Stats {
         }
     }
 
+    /// A PAUSE frame was sent, and is counted as a frame already.
+    pub(super) fn pause_sent(&mut self, pause: Pause) {
+        match pause {
+            Pause::Xon => self.tx_xon += 1,
+            Pause::Xoff(_) => self.tx_xoff += 1,
+        }
+    }
+
     /// Frames lost because the packet buffer was full: GPRC and TPR count them too.
     pub(super) fn missed(&mut self, frames: u64) {
         self.missed += frames;
@@ -136,9 +146,9 @@ impl Stats {
         self.queues[slot % SLOTS].rx_dropped += 1;
     }
 
-    /// A frame was sent; `bytes` with CRC.
+    /// A frame was sent, by the MAC itself if not from a queue; `bytes` with CRC.
     #[inline(always)]
-    pub(super) fn transmitted(&mut self, slot: usize, cast: Cast, bytes: u64) {
+    pub(super) fn transmitted(&mut self, slot: Option<usize>, cast: Cast, bytes: u64) {
         self.good_tx += 1;
         self.total_tx += 1;
         self.good_tx_bytes.count += bytes;
@@ -148,9 +158,11 @@ impl Stats {
             Cast::Multicast => self.tx_multicast += 1,
             Cast::Broadcast => self.tx_broadcast += 1,
         }
-        let queue = &mut self.queues[slot % SLOTS];
-        queue.tx += 1;
-        queue.tx_bytes.count += bytes - 4;
+        if let Some(slot) = slot {
+            let queue = &mut self.queues[slot % SLOTS];
+            queue.tx += 1;
+            queue.tx_bytes.count += bytes - 4;
+        }
     }
 
     /// Reads a counter of a virtual function, which wraps at 32 bits, or 36 of bytes (8.3).
@@ -171,6 +183,8 @@ impl Stats {
     pub(super) fn read(&mut self, offset: u32) -> u32 {
         let slot = |from: u32, stride: u32| ((offset - from) / stride) as usize % SLOTS;
         match offset {
+            0x3F60 => take32(&mut self.tx_xon),
+            0x3F68 => take32(&mut self.tx_xoff),
             0x3FA0 => take32(&mut self.missed),
             0x405C..=0x4070 => take32(&mut self.rx_sizes[((offset - 0x405C) / 4) as usize]),
             0x41A4 => take32(&mut self.rx_xon),

@@ -318,7 +318,7 @@ impl Transmit {
         match sent {
             Sent::Full => return Err(Stop::Waits),
             Sent::Bad => self.discard(io, number, self.segments[0].index, TransmitFault::BadFcs),
-            Sent::Yes | Sent::Lost => count(io, &self.frame[..len], sent, queue.slot, self.pad),
+            Sent::Yes | Sent::Lost => count(io, &self.frame[..len], sent, Some(queue.slot), self.pad),
         }
         Ok(())
     }
@@ -351,7 +351,7 @@ impl Transmit {
             if matches!(sent, Sent::Full) {
                 break;
             }
-            count(io, &self.made, sent, queue.slot, self.pad);
+            count(io, &self.made, sent, Some(queue.slot), self.pad);
             self.left = self.left.saturating_sub(1 + copying(self.made.len()));
             queue.progress += 1;
             sending.frames += 1;
@@ -427,9 +427,9 @@ impl Transmit {
     }
 }
 
-/// Counts a frame that went out.
+/// Counts a frame that went out, of a queue that is counted in `slot` or of the MAC itself.
 #[inline]
-fn count(io: &mut Io<'_>, frame: &[u8], sent: Sent, slot: usize, pad: bool) {
+pub(super) fn count(io: &mut Io<'_>, frame: &[u8], sent: Sent, slot: Option<usize>, pad: bool) {
     if matches!(sent, Sent::Lost) {
         io.counters.lost += 1;
     } else {

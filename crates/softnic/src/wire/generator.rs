@@ -188,6 +188,14 @@ impl Wire for Generator {
         self.due = self.due.saturating_sub(1);
     }
 
+    fn held(&self) -> usize {
+        if !self.setup.drop {
+            return 0;
+        }
+        let left = self.setup.count.map_or(u64::MAX, |count| count.saturating_sub(self.made));
+        usize::try_from(self.due.min(left) * u64::from(*self.setup.size.end())).unwrap_or(usize::MAX)
+    }
+
     fn missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }

@@ -288,6 +288,10 @@ impl Wire for ImpairedWire {
         self.wire.pop();
     }
 
+    fn held(&self) -> usize {
+        self.wire.held()
+    }
+
     fn missed(&mut self) -> u64 {
         self.wire.missed()
     }

@@ -64,6 +64,10 @@ impl Wire for MemoryWire {
         self.buffer.pop();
     }
 
+    fn held(&self) -> usize {
+        self.buffer.bytes()
+    }
+
     fn missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }

@@ -119,6 +119,10 @@ impl Wire for PeerWire {
         self.inbox.pop();
     }
 
+    fn held(&self) -> usize {
+        if self.drop { self.inbox.bytes() } else { 0 }
+    }
+
     fn missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }
