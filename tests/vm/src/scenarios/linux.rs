@@ -390,6 +390,39 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// A card to which more comes than Linux takes, when it is to say stop and when it is not.
+pub(super) fn pause(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let nics = ["a?id=10fb&wire=gen&size=1500&rate=1000000&mode=drop&link=down"];
+    let mut vm = rig.boot(&Setup { nics: &nics, kernel: QUIET, ..Setup::default() })?;
+    vm.sh("modprobe ixgbe; ip link set $(ls /sys/bus/pci/devices/0000:00:05.0/net) name e0 up")?;
+    let mut before = (0, 0);
+    for tx in ["on", "off"] {
+        // Nothing is asked of the guest while frames come.
+        vm.sh(&format!("ethtool -A e0 autoneg off rx on tx {tx}"))?;
+        vm.nic(0).set_link(true);
+        let counted = |vm: &Machine| vm.nic(0).wire_counters();
+        vm.until("frames that are too many", |vm| {
+            counted(vm).missed > before.1 + 1_000_000 && (tx == "off" || counted(vm).sent > 0)
+        });
+        vm.nic(0).set_link(false);
+        let said = vm.sh("ethtool -S e0")?;
+        let of = |name| ethtool(&said).get(name).copied();
+        let [stop, go] = ["tx_flow_control_xoff", "tx_flow_control_xon"].map(|name| of(name).unwrap_or(0));
+        let counters = counted(&vm);
+        checks.that(
+            (counters.sent > before.0) == (tx == "on"),
+            format!("tx {tx}: {} frames sent before, {} after", before.0, counters.sent),
+        );
+        checks.equal(format!("  ethtool -S: {stop} XOFF and {go} XON, all in all"), stop + go, counters.sent);
+        checks.that(stop > 0 && stop >= go, "  XOFF before XON");
+        checks.equal("  ethtool -S: frames of its own", of("tx_packets"), Some(0));
+        checks.equal("  ethtool -S: missed", of("rx_missed_errors"), Some(counters.missed));
+        before = (counters.sent, counters.missed);
+    }
+    none_forbidden(checks, &vm, &nics);
+    Ok(())
+}
+
 /// What an administrator does to a card in use.
 pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut vm = pair(rig, "")?;

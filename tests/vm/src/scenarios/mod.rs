@@ -52,6 +52,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
+    of("linux-pause", "PAUSE frames that Linux's ixgbe has a card send when it is late", linux::pause),
     of("linux-admin", "rings, queues, MTU, link, reload and removal under Linux", linux::admin),
     of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),
     of(
