@@ -184,12 +184,12 @@ pub trait Port: fmt::Debug {
         Err(self.unsupported("change its groups"))
     }
 
-    /// Has the device receive frames with a VLAN tag of this id, from 1 to 4094, or no more. By default nothing happens: a device that does
-    /// not filter by VLAN receives them anyway, as does a promiscuous one.
+    /// Has the device receive frames with a VLAN tag of this id, from 0 (a priority and no VLAN) to 4094, or no more. By default nothing
+    /// happens: a device that does not filter by VLAN receives them anyway, as does a promiscuous one.
     ///
     /// # Errors
     ///
-    /// If the id is out of range, the device refuses, as the physical function of a virtual one may, or is gone.
+    /// Where there is a filter: if the id is out of range, the device refuses, as the physical function of a virtual one may, or is gone.
     fn set_vlan(&mut self, id: u16, on: bool) -> Result<(), Self::Error> {
         let _ = (id, on);
         Ok(())

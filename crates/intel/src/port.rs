@@ -290,7 +290,7 @@ impl<C: Card> ethdev::Port for Port<C> {
     }
 
     fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
-        ConfigError::unless_in("vlan", id, 1..=4094, "")?;
+        ConfigError::unless_in("vlan", id, 0..=4094, "")?;
         self.command(|card, regs| card.set_vlan(regs, id, on))
     }
 

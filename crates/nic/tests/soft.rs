@@ -60,7 +60,7 @@ fn a_function_receives_the_vlans_that_it_is_told() {
     for (address, filters) in [("soft:vlan-vf?id=1515&trust=off&wire=loop", true), ("soft:vlan-pf?wire=loop", false)] {
         let pool = pool();
         let mut nic = open(&address.parse().unwrap(), &PortConfig::default(), &pool).unwrap();
-        assert!(nic.port.wait_link(Duration::from_secs(5)).unwrap().up);
+        assert!(nic.port.wait_link(Duration::from_secs(60)).unwrap().up);
         let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
         for (id, on, told) in
             [(7, false, &[][..]), (7, true, &[7]), (9, true, &[7, 9]), (9, true, &[7, 9]), (7, false, &[9])]
@@ -90,7 +90,7 @@ fn a_function_receives_the_vlans_that_it_is_told() {
             }
             assert_eq!(received, if filters { told } else { &[7, 9] }, "{address}");
         }
-        for id in [0, 4095] {
+        for id in [4095, u16::MAX] {
             let error = nic.port.set_vlan(id, true).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains("vlan: "), "{error}");
         }

@@ -72,7 +72,15 @@ impl<T: Transport> Control<T> {
             self.set_mac(mac, deadline)?;
         }
         if features.contains(Features::CTRL_VLAN) {
-            config.vlans.iter().try_for_each(|vlan| self.set_vlan(*vlan, true, deadline))?;
+            for vlan in &config.vlans {
+                match self.set_vlan(*vlan, true, deadline) {
+                    // All others are received.
+                    Err(error @ Error::Refused { .. }) => {
+                        tracing::warn!("frames of VLAN {vlan} are not received: {error}")
+                    }
+                    told => told?,
+                }
+            }
         }
         if features.contains(Features::CTRL_RX) {
             self.set_promiscuous(config.port.promiscuous, deadline)?;

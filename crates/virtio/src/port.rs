@@ -243,7 +243,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
 
     /// A device without `VIRTIO_NET_F_CTRL_VLAN` passes on frames with any tag.
     fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
-        ConfigError::unless_in("vlan", id, 1..=4094, "")?;
+        ConfigError::unless_in("vlan", id, 0..=4094, "")?;
         let remember = |wanted: &mut Config| {
             let _ = if on { wanted.vlans.insert(id) } else { wanted.vlans.remove(&id) };
         };

@@ -301,7 +301,7 @@ fn a_control_queue_that_refuses_or_does_not_answer() {
     let mut rig = Rig::new(BASE);
     // Without a filter by VLAN frames with any tag are received.
     rig.port.set_vlan(1, true).unwrap();
-    for id in [0, 4095] {
+    for id in [4095, u16::MAX] {
         assert!(rig.port.set_vlan(id, true).unwrap_err().to_string().starts_with("vlan: "));
     }
     rig.port.set_promiscuous(true).unwrap();

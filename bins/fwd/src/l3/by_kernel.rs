@@ -54,16 +54,17 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     vlans.resize_with(count, Vlans::default);
     let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
+        let report = following.handle.report();
         if let Some(Some(groups)) = groups.get_mut(port) {
             groups.follow(opened)?;
         }
         if let Some(vlans) = vlans.get_mut(port) {
-            vlans.follow(opened, &following.vlans(port))?;
+            vlans.follow(opened, &Following::vlans(port, &report))?;
         }
         if twins.has_ended() {
             return Err(ended("moves frames between ports and twins"));
         }
-        let is_closed = following.is_closed(port);
+        let is_closed = following.is_closed(port, &report);
         twins.set_closed(port, is_closed);
         follow_link(&twins, &mut carriers, port, link.up && !is_closed);
         Ok(())
@@ -104,14 +105,13 @@ impl Following {
     }
 
     /// Whether the twin of a port is not there, or was moved to another network namespace.
-    fn is_closed(&self, port: usize) -> bool {
-        self.handle.is_ready() && self.handle.report().closed.contains(&port)
+    fn is_closed(&self, port: usize, report: &plane::Report) -> bool {
+        self.handle.is_ready() && report.closed.contains(&port)
     }
 
     /// The VLANs that Linux has on the twin of a port.
-    fn vlans(&self, port: usize) -> BTreeSet<u16> {
-        let vlans = self.handle.report().vlans;
-        vlans.into_iter().filter(|(of, _)| *of == port).map(|(_, id)| id).collect()
+    fn vlans(port: usize, report: &plane::Report) -> BTreeSet<u16> {
+        report.vlans.iter().filter(|(of, _)| *of == port).map(|(_, id)| *id).collect()
     }
 
     /// Ends it. What it has to say of its end is a warning.
