@@ -22,9 +22,10 @@ pub(crate) fn write(file: &Path, page: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a file of `--html` that no page can be written to, and leaves it as it is.
+/// Refuses a file of `--html` that no page can be written to, and leaves it as it is. Of a pipe it waits for no reader.
 pub(crate) fn check(file: &Path) -> Result<(), Failure> {
-    open(file).map(drop)
+    let is_stream = file.metadata().is_ok_and(|of| !of.is_file() && !of.is_dir());
+    if is_stream { Ok(()) } else { open(file).map(drop) }
 }
 
 fn open(file: &Path) -> Result<Target, Failure> {

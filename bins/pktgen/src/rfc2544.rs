@@ -202,6 +202,11 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
         let count = args.ports.len();
         return Err(Failure::usage(format!("--ports: {count} named; name the two that the device is between, as A,B")));
     }
+    if let Some(ip) = args.dst_ip.iter().find(|ip| ip.is_ipv6() != args.ipv6) {
+        let remedy =
+            if args.ipv6 { "leave --ipv6 out, or name one of IPv6" } else { "add --ipv6, or name one of IPv4" };
+        return Err(Failure::usage(format!("--dst-ip {ip}: of another family; {remedy}")));
+    }
     let mut named = args.tests.iter().enumerate();
     if let Some((_, test)) = named.find(|(nth, test)| args.tests[..*nth].contains(test)) {
         return Err(Failure::usage(format!("--tests: {} is named twice", test.name())));
@@ -477,9 +482,7 @@ impl Bench<'_> {
             outcome.doubtful = outcome.doubtful.saturating_add(measured::due_in(paused, next, &outcome));
             outcome.away = outcome.away.map(|away| away + paused.as_secs_f64());
             // What its last frames come late, a cable has made room.
-            if let Some(late) = outcome.late {
-                measured::set_late(&mut outcome, &next.traffic, late + paused.as_secs_f64());
-            }
+            outcome.late = outcome.late.map(|late| late + paused.as_secs_f64());
         }
         Ok(outcome)
     }
@@ -563,7 +566,7 @@ fn found_by(test: &AnyTest) -> Option<Found> {
 /// The loads, in frames a second, of which a device forwards all or loses as little as a goal of a search allows.
 fn forwarded_by(test: &AnyTest) -> impl Iterator<Item = f64> {
     let results = if let AnyTest::Throughput(test) = test { test.results() } else { Vec::new() };
-    results.into_iter().filter_map(|result| result.sustained.or(result.lower))
+    results.into_iter().filter_map(|result| result.sustained_least.or(result.lower))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]

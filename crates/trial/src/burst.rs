@@ -72,11 +72,12 @@ impl Bursts {
     }
 
     /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
-    /// many frames a second.
+    /// many frames a second. At most all of them.
     #[must_use]
     pub fn too_long_by(&self, throughput: f64) -> f64 {
         let kept = 1.0 - throughput / self.rate;
-        if kept > 0.0 { self.late * throughput / kept } else { 0.0 }
+        let frames = if self.late > 0.0 { self.late * throughput / kept.max(0.0) } else { 0.0 };
+        frames.min(self.frames.mean)
     }
 
     /// Returns the corrected buffer time, in seconds (RFC 9004, 6.4): without the frames that leave while the burst arrives, of which there are

@@ -43,8 +43,8 @@ pub struct Offered {
     /// The longest time, in seconds, for which the generator neither sent nor looked for frames; 0 if that is not known.
     #[serde(default)]
     pub away: f64,
-    /// The least share of a trial by which delays grew in it, as they do while a buffer fills: what is forwarded for longer is less by about
-    /// that share. `None` if they did not.
+    /// The least share of a trial by which delays grew in it, as they do while a buffer fills, or while the machine stops generator or
+    /// device: what is forwarded for longer is less by up to about that share. `None` if they did not.
     #[serde(default)]
     pub filling: Option<f64>,
 }
@@ -120,6 +120,6 @@ impl Plan for Frmol {
         self.doubtful = self.doubtful.saturating_add(outcome.doubtful);
         self.away = self.away.max(outcome.away.unwrap_or(0.0));
         let least = |share: f64| self.filling.map_or(share, |least| least.min(share));
-        self.filling = outcome.filling(seconds).map(|filling| least(filling.least)).or(self.filling);
+        self.filling = outcome.filling(seconds).map(|filling| least(filling.most)).or(self.filling);
     }
 }

@@ -327,6 +327,40 @@ fn an_overload_that_cost_nothing_has_no_recovery() {
     assert!(row.note.starts_with("after 110,000 pps (>= ") && !row.note.contains("no frame"), "{row:?}");
 }
 
+/// Rates of which trials were void are no neighbours that lost nothing, and repetitions without a loss no recoveries.
+#[test]
+fn what_is_not_known_ends_no_loss_test_and_is_no_recovery() {
+    let mut test = trial::FrameLoss::new(1e6, &Profile::default()).unwrap();
+    let mut rates = Vec::new();
+    while let Some(trial) = test.next() {
+        let (rate, sent) = (trial.traffic.rate(), trial.traffic.frames());
+        rates.dedup();
+        rates.push((rate / 1e5).round());
+        let mut outcome = trial::Outcome::new(sent, if rate > 9.5e5 { sent / 2 } else { sent });
+        // The generator does not keep to 800,000.
+        outcome.sent = if (rate - 8e5).abs() < 1.0 { sent / 2 } else { sent };
+        outcome.received = outcome.received.min(outcome.sent);
+        test.tell(&outcome).unwrap();
+    }
+    rates.dedup();
+    assert_eq!(rates, [10.0, 9.0, 8.0, 7.0, 6.0]);
+
+    let mut profile = Profile::default();
+    profile.recovery.repetitions = 3;
+    let mut test = trial::Recovery::new(1e5, 1e6, &profile).unwrap();
+    for lost in [0, 5, 0] {
+        let sent = test.next().unwrap().traffic.frames();
+        let mut outcome = trial::Outcome::new(sent, sent - lost);
+        outcome.last_lost = (lost > 0).then_some(0.2);
+        test.tell(&outcome).unwrap();
+    }
+    let result = test.result().unwrap();
+    assert_eq!(
+        (result.seconds.map(|seconds| seconds.mean), result.lossless, result.lost, test.next()),
+        (Some(0.2), 2, 5, None)
+    );
+}
+
 /// Where it is not known whether the machine or a buffer delayed frames, neither is how long a buffer takes to empty.
 #[test]
 fn a_buffer_time_of_a_rate_that_is_not_known_is_an_interval() {

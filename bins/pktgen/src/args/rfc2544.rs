@@ -95,7 +95,7 @@ pub(crate) struct Rfc2544Args {
 
     /// IP addresses that frames are for: of those that A sends, then B
     #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',')]
-    dst_ip: Vec<IpAddr>,
+    pub(crate) dst_ip: Vec<IpAddr>,
 
     #[command(flatten)]
     hosting: Hosting,

@@ -87,7 +87,9 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
         _ => (seconds(ticks) - lateness).max(f64::MIN_POSITIVE),
     });
     if let (Traffic::Burst { .. }, Some(seconds)) = (traffic, outcome.seconds) {
-        set_late(&mut outcome, traffic, (seconds - traffic.seconds()).max(0.0));
+        let late = (traffic.seconds() * LATE_SHARE).max(LATE);
+        outcome.late = Some((seconds - traffic.seconds()).max(0.0));
+        outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
     }
     outcome.link_fell = ports.iter().any(|port| port.link == "down" || port.link_downs > 0);
     if let (Traffic::Overload { seconds, then, .. }, Some((opening, arrived))) = (traffic, figures.opening) {
@@ -102,13 +104,6 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
     outcome.delays = figures.all.from_ring.map(|times| delays(&times, clock));
     outcome
-}
-
-/// Takes it that a burst arrived late by so many seconds.
-pub(super) fn set_late(outcome: &mut Outcome, burst: &Traffic, late: f64) {
-    let seconds = burst.seconds();
-    outcome.late = Some(late);
-    outcome.seconds = (late > (seconds * LATE_SHARE).max(LATE)).then_some(seconds + late);
 }
 
 /// From the hand-over to the ring: what the generator was late is not the device's.

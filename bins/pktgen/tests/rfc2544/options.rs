@@ -44,6 +44,12 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--sizes", "64", "--ipv6"], 2, "need 80"),
         (&["--ports", "soft:a,soft:b", "--sizes", "imix", "--ipv6"], 2, "--sizes imix"),
         (&["--ports", "soft:a,soft:b", "--tests", "speed"], 2, "back-to-back"),
+        (
+            &["--ports", "soft:a,soft:b", "--dst-ip", "2001:2::1"],
+            2,
+            "--dst-ip 2001:2::1: of another family; add --ipv6",
+        ),
+        (&["--ports", "soft:a,soft:b", "--dst-ip", "198.18.0.1", "--ipv6"], 2, "leave --ipv6 out"),
         (&["--ports", "soft:a,soft:b", "--tests", "loss,loss"], 2, "--tests: loss is named twice"),
         (&["--ports", "soft:a,soft:b", "--trial-time", "1ms"], 2, "10ms"),
         (&["--ports", "soft:a,soft:b", "--repetitions", "0"], 2, "1..=1000"),

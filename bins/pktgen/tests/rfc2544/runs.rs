@@ -73,6 +73,8 @@ pub(crate) fn assert_reason(run: &Value, path: &str, test: &str) {
     let note = rows.next().unwrap_or_else(|| panic!("no {test}: {run:#}"))["note"].as_str().unwrap();
     let is_limited = run["limits"].as_array().is_some_and(|limits| !limits.is_empty());
     let is_lost = notes(run).contains("the lowest load loses more") || note.contains("; not in time ");
+    // A throughput that was found too low, or delays that vary.
+    let is_lost = is_lost || note.contains("; no frame was lost") || note.contains("a buffer may have filled");
     assert!(!note.is_empty() && (is_limited || is_lost), "{run:#}");
     let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
     assert!(page.contains(note) && page.contains("limit of the generator") == is_limited, "{page}");

@@ -21,8 +21,8 @@ pub struct Row {
     pub value: Option<f64>,
     /// The unit.
     pub unit: &'static str,
-    /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame.
-    /// `None` of others.
+    /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame, of
+    /// a buffer time where it is not known how much the device forwards. `None` of others.
     pub interval: Option<[f64; 2]>,
     /// What the figure is instead of the one that was sought; `None` if it is that one.
     pub bound: Option<Bound>,
@@ -202,14 +202,14 @@ fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>)
         Setup::BinarySearch { goal, low, .. } => (goal, *low),
         _ => (&Goal::RFC2544, 0.0),
     };
-    let fails = if result.throughput.is_some() { "at least" } else { "no result" };
+    let fails = if result.throughput.is_some() { "at least;" } else { "no result:" };
     let note = match (result.found, result.at_generator, result.upper) {
         (true, true, _) => at_generator(limits).to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
         (false, _, Some(upper)) if upper <= lowest => format!("no result: {} loses frames", pps(upper)),
-        (false, _, Some(upper)) => because(&format!("{fails}: {} loses frames", pps(upper)), limit),
-        (false, _, None) => because(fails, limit),
+        (false, _, Some(upper)) => because(&format!("{fails} {} loses frames", pps(upper)), limit),
+        (false, _, None) => because(fails.trim_end_matches([';', ':']), limit),
     };
     let rates = [result.throughput, result.sustained, result.sustained_least];
     let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
@@ -299,7 +299,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
     };
     let late = match setup {
-        Setup::BackToBack { throughput, .. } => bursts.too_long_by(*throughput),
+        Setup::BackToBack { throughput, most, .. } => bursts.too_long_by(most.unwrap_or(*throughput)),
         _ => 0.0,
     };
     let late = if late >= 1.0 {
@@ -315,10 +315,12 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         let most = most.map(|most| most.min(bursts.rate));
         let range = most.map_or_else(String::new, |most| format!(" to {}", pps(most)));
         let stopped = if most.is_some() { STOPPED } else { "" };
-        let note = format!("of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
+        let least = if bursts.endless > 0 { "at least: " } else { "" };
+        let note = format!("{least}of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
         let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
         let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
-        rows.push(Row { interval, ..row });
+        // It goes on behind the longest burst that was sent.
+        rows.push(Row { interval, bound: (bursts.endless > 0).then_some(Bound::AtLeast), ..row });
     }
     rows
 }
