@@ -16,7 +16,13 @@ use std::path::Path;
 /// What each page begins with.
 const DOCTYPE: &str = "<!DOCTYPE html>";
 
-/// Writes a page to the file of `--html`. A file that is there is replaced only if it is a page.
+/// What a page's head names as its maker.
+const GENERATOR: &str = "pktgen";
+
+/// Bytes in which a page's head says who made it.
+const HEAD: u64 = 512;
+
+/// Writes a page to the file of `--html`. A file that is there is replaced only if it is a page of this program's.
 pub(crate) fn write(file: &Path, page: &str) -> Result<(), Failure> {
     open(file)?.replace(page).with_context(|| unwritable(file))?;
     Ok(())
@@ -31,7 +37,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Failure> {
 fn open(file: &Path) -> Result<Target, Failure> {
     let target = Target::open(file).with_context(|| unwritable(file))?;
     if target.is_file() && !may_be_replaced(file).with_context(|| unwritable(file))? {
-        return Err(anyhow!("--html {}: is there and is no page; name another file", file.display()).into());
+        return Err(anyhow!("--html {}: is there and is no page of pktgen's; name another file", file.display()).into());
     }
     Ok(target)
 }
@@ -40,14 +46,17 @@ fn unwritable(file: &Path) -> String {
     format!("--html {}: cannot be written; name another file", file.display())
 }
 
-/// Whether there is no file, or nothing or a page in it.
+/// Whether there is no file, or nothing or a page of this program's in it.
 fn may_be_replaced(file: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        file => file?.take(DOCTYPE.len() as u64).read_to_end(&mut begin)?,
+        file => file?.take(HEAD).read_to_end(&mut begin)?,
     };
-    Ok(begin.is_empty() || begin.eq_ignore_ascii_case(DOCTYPE.as_bytes()))
+    let begin = String::from_utf8_lossy(&begin);
+    let is_ours =
+        || begin.starts_with(DOCTYPE) && begin.contains(&format!("name=\"generator\" content=\"{GENERATOR}\""));
+    Ok(begin.is_empty() || is_ours())
 }
 
 /// Light, dark and on paper.
@@ -59,6 +68,7 @@ pub(crate) fn page(title: &str, body: impl FnOnce(&mut Markup)) -> String {
     page.within("html", &[("lang", &"en"), ("xmlns", &"http://www.w3.org/1999/xhtml")], |page| {
         page.within("head", &[], |page| {
             page.empty("meta", &[("charset", &"utf-8")]);
+            page.empty("meta", &[("name", &"generator"), ("content", &GENERATOR)]);
             page.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
             page.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
             page.leaf("title", &[], title);

@@ -264,7 +264,7 @@ fn what_lines_say_is_text_and_no_more() {
     parse(&report(&[folder.path()]).0);
 }
 
-/// A page goes where nothing is, or a page, through a link and into a pipe, and in the place of nothing else.
+/// A page goes where nothing is, or another of pktgen's, through a link and into a pipe, and in the place of nothing else.
 #[test]
 fn a_page_replaces_pages_alone() {
     let (results, out) = (folder(&run(1e6, 1, &[64])), tempfile::tempdir().unwrap());
@@ -274,7 +274,9 @@ fn a_page_replaces_pages_alone() {
     assert!(write(&page).status.success());
     let anew = read(&page);
     parse(&anew);
-    for before in ["", "<!doctype html><p>an older one", &anew] {
+    let (older, _) = report(&[folder(&run(2e6, 2, &[64])).path()]);
+    assert_ne!(older, anew);
+    for before in ["", &older, &anew] {
         std::fs::write(&page, before).unwrap();
         assert!(write(&page).status.success(), "{before:.20}");
         assert!(read(&page) == anew, "{before:.20}");
@@ -283,10 +285,14 @@ fn a_page_replaces_pages_alone() {
     std::os::unix::fs::symlink(&page, &link).unwrap();
     std::fs::write(&page, "").unwrap();
     assert!(write(&link).status.success() && link.is_symlink() && read(&page) == anew);
-    std::fs::write(&page, "notes").unwrap();
-    for file in [&page, &link] {
-        assert_eq!(write(file).status.code(), Some(1));
-        assert_eq!(read(&page), "notes");
+    for others in
+        ["notes", "<!DOCTYPE html>\n<html><head><title>notes</title></head></html>", "<!doctype html><p>notes"]
+    {
+        std::fs::write(&page, others).unwrap();
+        for file in [&page, &link] {
+            assert_eq!(write(file).status.code(), Some(1));
+            assert_eq!(read(&page), others);
+        }
     }
     // What can be written and not read may be anything.
     let piped = write(Path::new("/dev/stdout"));
