@@ -108,13 +108,13 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
     cli::args::time(text)
         .filter(|time| *time <= DAY)
-        .ok_or_else(|| "write a time of at most a day, such as 0s or 1.5s".to_owned())
+        .ok_or_else(|| "write a time in s, ms, us or ns, at most a day, such as 0s or 1.5s".to_owned())
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match time_or_none(text) {
         Ok(time) if time >= Duration::from_micros(1) => Ok(time),
-        _ => Err("write a time of at most a day, such as 10s or 0.5s".to_owned()),
+        _ => Err("write a time in s, ms, us or ns, at most a day, such as 10s or 0.5s".to_owned()),
     }
 }
 
