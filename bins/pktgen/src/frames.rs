@@ -19,6 +19,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::{Definition, Flows, Stream};
+use trial::printable;
 
 /// Bytes that are read of a file, more than one of definitions may have.
 const LONGEST_FILE: u64 = (1 << 20) + 1;
@@ -427,13 +428,6 @@ fn in_one_line(error: &stream::Error, text: &str) -> String {
     let about =
         if about.is_empty() { String::new() } else { format!(": {}", &about.chars().take(120).collect::<String>()) };
     printable(&format!("{file}:{line}:{column}: {message}; {expected}{about}"))
-}
-
-/// A file does not steer the terminal, nor turn its lines about.
-pub(crate) fn printable(text: &str) -> String {
-    let turns = |character| matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let shown = |character: char| if character.is_control() || turns(character) { '?' } else { character };
-    text.chars().map(shown).collect()
 }
 
 /// The flows of a port that options describe.

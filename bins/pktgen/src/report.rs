@@ -1,7 +1,7 @@
 //! What `tx` and `rx` print at the end: a summary, or with `--json` one object.
 
 use crate::clock::ClockReport;
-use crate::frames::{Asked, Frames, Limits, printable};
+use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Sent;
 use crate::receive::Arrivals;
 use crate::transmit::Port;
@@ -16,6 +16,7 @@ use cli::screen;
 use measure::{Clock, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use trial::printable;
 
 /// What a port has sent.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ mod method;
 mod unbegun;
 
 use crate::args::ReportArgs;
-use crate::frames::printable;
 use crate::page;
 use crate::rfc2544::{UNLIMITED, read};
 use cli::exit::Failure;
@@ -16,6 +15,7 @@ use cli::screen;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use trial::printable;
 use trial::{AnyTest, Bound, Limit, Method as _, Part, Report, Row, Setup};
 
 /// What is said of lines that were cut.

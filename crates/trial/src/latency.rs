@@ -126,7 +126,7 @@ impl Plan for Latency {
         let count = self.rates.len();
         let Some(at) = (self.at..).take(count).find(|at| self.results[at % count].reached) else { return };
         let result = &mut self.results[at % count];
-        result.lost += outcome.sent - outcome.received;
+        result.lost = result.lost.saturating_add(outcome.sent - outcome.received);
         result.repetitions.extend(outcome.delays);
         result.away = [result.away, outcome.away].into_iter().flatten().reduce(f64::max);
         self.at = at + 1;

@@ -46,7 +46,7 @@ pub use loss::{FrameLoss, LossPoint};
 pub use method::{Limit, Method, Reason, TRIES, Verdict};
 pub use profile::{BurstPlan, Departure, LossPlan, Phases, Profile, RecoveryPlan, Repeated, ThroughputPlan};
 pub use recovery::{Recovered, Recovery};
-pub use report::{Bound, LeftOut, Part, Report, Row, VoidTrial};
+pub use report::{Bound, LeftOut, Part, Report, Row, VoidTrial, printable};
 pub use setup::{AnyTest, Setup};
 pub use strict::{BinarySearch, Strict};
 pub use summary::Summary;

@@ -125,7 +125,8 @@ impl Report {
                     let at = report.parts.len() - 1;
                     if let Some((of, lost)) = before.replace((at, outcome.sent.saturating_sub(outcome.received))) {
                         let of = &mut report.parts[of];
-                        of.late += if of.size == size { outcome.from_earlier.min(lost) } else { 0 };
+                        of.late =
+                            of.late.saturating_add(if of.size == size { outcome.from_earlier.min(lost) } else { 0 });
                     }
                 }
                 _ => return Err(Error::Unexpected { number }),
@@ -233,8 +234,7 @@ struct Document<'r> {
 impl Part {
     /// Takes the outcome of a trial; `None` if that is not the one that the test asks for.
     fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<()> {
-        let next = self.test.next().filter(|next| is_same(next, trial))?;
-        debug_assert_eq!(next.number, trial.number);
+        self.test.next().filter(|next| is_same(next, trial))?;
         match self.test.tell(outcome).ok()? {
             Verdict::Counted => {}
             Verdict::Void(reason) | Verdict::Limit(reason) => {
@@ -245,9 +245,12 @@ impl Part {
     }
 }
 
-/// Text of a file that someone may have changed, without what would steer a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+/// Returns a text of a file that someone may have changed with a `?` in place of what would steer a terminal or turn a line about.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let turns = |character| matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |character: char| if character.is_control() || turns(character) { '?' } else { character };
+    text.chars().map(shown).collect()
 }
 
 /// The version that the first line of a run has, whatever else is in it.

@@ -2,12 +2,12 @@
 
 use super::catalogue::{Experiment, Published};
 use super::results::{Measured, Results};
-use crate::frames::printable;
 use crate::page::chart::{Axis, Chart, Kind, Look, Point, Series};
 use crate::page::markup::Markup;
 use crate::page::scale::{number, real};
 use crate::page::{self, table};
 use cli::screen;
+use trial::printable;
 
 /// An experiment, with what was measured of it, or why nothing was.
 pub(super) type Entry<'a> = (&'a Experiment, Result<Results, String>);

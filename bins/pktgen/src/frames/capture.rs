@@ -1,6 +1,5 @@
 //! A capture that is replayed.
 
-use super::printable;
 use crate::args::TrafficArgs;
 use crate::pacing::{Timetable, turn_ns};
 use anyhow::Context as _;
@@ -11,6 +10,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use stream::{LARGEST, Replay, Timing};
+use trial::printable;
 
 /// The choices of `--pcap-speed`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -75,7 +75,7 @@ fn escape(out: &mut String, text: &str) {
             '\'' => *out += "&#39;",
             '\n' => out.push('\n'),
             letter if letter.is_control() => out.push('?'),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('?'),
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('?'),
             '\u{fffe}' | '\u{ffff}' => out.push('?'),
             letter => out.push(letter),
         }

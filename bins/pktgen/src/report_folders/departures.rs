@@ -1,10 +1,10 @@
 //! Where a run departs from the RFCs: the numbers of its profile, and how `pktgen` does what they ask for.
 
-use crate::frames::printable;
 use crate::rfc2544::UNLIMITED;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use trial::printable;
 use trial::{Part, Report, Setup};
 
 /// Bytes of frames on Ethernet, with check sequence (RFC 2544, 9.1; RFC 5180, 5.1.1), and of the smallest in IPv6 that has room for a tag.

@@ -1,7 +1,7 @@
 //! What was asked for and not begun, where a run was cut between two tests.
 
 use crate::rfc2544::{ASKED_SIZES, ASKED_TESTS, test_of};
-use trial::Report;
+use trial::{Report, printable};
 
 /// Sizes that are named at most.
 const NAMED: usize = 8;
@@ -26,5 +26,5 @@ pub(super) fn of(report: &Report) -> Option<String> {
     let more =
         open.len().checked_sub(NAMED + 1).map_or_else(String::new, |more| format!("; and {} more sizes", more + 1));
     let named = open[..open.len().min(NAMED)].join("; ");
-    (!open.is_empty()).then(|| format!("asked for and not begun: {named}{more}; --resume goes on"))
+    (!open.is_empty()).then(|| printable(&format!("asked for and not begun: {named}{more}; --resume goes on")))
 }

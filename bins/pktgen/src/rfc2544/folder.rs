@@ -1,6 +1,5 @@
 //! The folder of a run: its lines, each written and synced when it is known.
 
-use crate::frames::printable;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use rustix::fs::{FlockOperation, flock};
@@ -10,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use trial::printable;
 use trial::{LeftOut, Line, Part, Profile, Report};
 
 /// The file of lines in a folder.

@@ -1,7 +1,6 @@
 //! What is on the live screen.
 
 use crate::control::figures::{Counts, DirectionFigures, Figures, PortFigures};
-use crate::frames::printable;
 use cli::human::grouped;
 use cli::screen::short_name;
 use ratatui::Frame;
@@ -9,6 +8,7 @@ use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use trial::printable;
 
 /// What is known.
 #[derive(Clone, Debug, Default)]

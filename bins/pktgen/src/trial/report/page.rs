@@ -2,12 +2,13 @@
 
 use super::{floor, microseconds, whole};
 use crate::clock::ClockReport;
-use crate::frames::{Speed, printable};
+use crate::frames::Speed;
 use crate::trial::figures::{Figures, Setting, percent};
 use cli::human::{grouped, with_unit};
 use cli::report::Totals;
 use cli::screen;
 use measure::{Kind, Summary, Verdict};
+use trial::printable;
 
 /// The page for people.
 pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warnings: &[String]) -> String {
