@@ -217,7 +217,7 @@ fn known(profile: &Profile) -> tempfile::TempDir {
     let mut device = Device::new(Truth { capacity: 1e9, generator: 1e5, ..Truth::default() }, 1);
     let mut lines = format!("{}\n", Line::run(profile.clone()));
     let goals = profile.throughput.goals.clone();
-    for setup in [Setup::Frmol { rate: 1e9, max: None }, Setup::Throughput { goals, low: 500.0, high: 1_000.0 }] {
+    for setup in [Setup::Frmol { rate: 1e12, max: None }, Setup::Throughput { goals, low: 500.0, high: 1_000.0 }] {
         device.test((profile, 64), setup, &mut lines).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ use trial::{
 };
 
 /// Frames a second of a highest load without line: more than any port sends.
-pub(crate) const UNLIMITED: f64 = 1e9;
+pub(crate) const UNLIMITED: f64 = 1e12;
 /// Bytes of a frame on the wire besides those that sizes with check sequence have.
 const WIRE_OVERHEAD: f64 = 20.0;
 /// The fewest frames of a trial at the lowest rate if that is not given, and at the highest; and the lowest as a share of the highest.

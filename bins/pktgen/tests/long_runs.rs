@@ -24,7 +24,7 @@ fn lines(count: usize) -> (String, Vec<String>) {
         let mut device = Device::new(truth, size.into());
         let before = lines.len();
         let mut test = |setup| device.test((&profile, size), setup, &mut lines).unwrap();
-        test(Setup::Frmol { rate: 1e9, max: None });
+        test(Setup::Frmol { rate: 1e12, max: None });
         let goals = profile.throughput.goals.clone();
         let AnyTest::Throughput(found) = test(Setup::Throughput { goals, low: 100.0, high: HIGHEST }) else { panic!() };
         let rate = found.results()[0].lower.unwrap_or(5_000.0);

@@ -231,16 +231,13 @@ impl Desk {
         if outcome.received > outcome.sent {
             return Some(Reason::Counts);
         }
-        let asked = real(traffic.frames());
-        let sent = real(outcome.sent);
-        let slack = asked * self.tolerance + 1.0;
         let other = outcome.seconds.is_some_and(|seconds| {
             // From the first frame to the last there is a gap less than there are frames.
             let gap = 1.0 / traffic.rate();
             let share = traffic.seconds() * self.tolerance;
             seconds > traffic.seconds() + share.max(late) + gap || seconds < traffic.seconds() - share - 2.0 * gap
         });
-        let missed = (sent - asked).abs() > slack || other || outcome.sent == 0;
+        let missed = traffic.is_missed(outcome.sent, self.tolerance) || other || outcome.sent == 0;
         (missed && !self.any_rate).then_some(Reason::Rate)
     }
 }

@@ -56,6 +56,13 @@ impl Traffic {
         }
     }
 
+    /// Returns whether a generator that sent so many frames missed the rate by more than this share of it, and by more than a frame.
+    #[must_use]
+    pub fn is_missed(&self, sent: u64, tolerance: f64) -> bool {
+        let asked = real(self.frames());
+        (real(sent) - asked).abs() > asked * tolerance + 1.0
+    }
+
     /// Returns the highest rate, in frames a second.
     #[must_use]
     pub fn rate(&self) -> f64 {
@@ -121,6 +128,8 @@ pub struct Outcome {
     pub away: Option<f64>,
     /// How long frames took, if that was measured.
     pub delays: Option<Delays>,
+    /// [`Delays::growth`] where it is not that of the delays: of two ways, whose delays are those of the slower one, it is the larger.
+    pub growth: Option<f64>,
     /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;
     /// `None` if none was lost after it.
     pub last_lost: Option<f64>,
@@ -156,9 +165,10 @@ impl Delays {
         self.p999 - self.min
     }
 
-    /// Returns by how much longer the last frame of a trial waited than the first, if a buffer filled evenly meanwhile: twice what the
-    /// median is above the shortest, and not more than the longest is above it.
-    pub(crate) fn growth(&self) -> f64 {
+    /// Returns by how many nanoseconds longer the last frame of a trial waited than the first, if a buffer filled evenly meanwhile: twice
+    /// what the median is above the shortest, and not more than the longest is above it.
+    #[must_use]
+    pub fn growth(&self) -> f64 {
         ((self.median - self.min) * 2.0).min(self.max - self.min).max(0.0)
     }
 }
@@ -187,7 +197,7 @@ impl Outcome {
     /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled. `None` if delays were not measured.
     pub(crate) fn filling(&self, seconds: f64) -> Option<Filling> {
         let away = 2.0 * self.away.unwrap_or(0.0);
-        let growth = self.delays?.growth() / 1e9;
+        let growth = self.growth.or(self.delays.map(|delays| delays.growth()))? / 1e9;
         let [least, most] = [(growth - away).max(0.0), growth].map(|time| time / seconds);
         (least.is_finite() && most.is_finite()).then_some(Filling { least, most })
     }

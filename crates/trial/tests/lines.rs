@@ -452,13 +452,13 @@ fn what_is_no_run_is_one_line() {
     assert_eq!(error(String::new()), Error::NoRun);
     assert_eq!(error("not json".into()), Error::NoRun, "no line was written to its end");
     assert_eq!(error("not json\n".into()), Error::Damaged { number: 1 });
-    let of = |version, program: Option<&str>| Error::Version { version, program: program.map(str::to_owned), known: 7 };
-    assert_eq!(error(text.replacen("\"version\":7", "\"version\":8", 1)), of(8, None));
+    let of = |version, program: Option<&str>| Error::Version { version, program: program.map(str::to_owned), known: 8 };
+    assert_eq!(error(text.replacen("\"version\":8", "\"version\":9", 1)), of(9, None));
     // A later version may have other numbers.
     let other = error("{\"run\":{\"version\":1,\"numbers\":[],\"about\":{\"program\":\"pktgen 0\\u001b\"}}}\n".into());
     assert_eq!(other, of(1, Some("pktgen 0?")));
     assert!(other.to_string().ends_with("that wrote them, pktgen 0?"), "{other}");
-    assert_eq!(error("{\"run\":{\"version\":7,\"numbers\":[]}}\n".into()), Error::Damaged { number: 1 });
+    assert_eq!(error("{\"run\":{\"version\":8,\"numbers\":[]}}\n".into()), Error::Damaged { number: 1 });
     assert_eq!(error(format!("{}\n", lines[1])), Error::Unexpected { number: 1 });
     assert_eq!(error(format!("{}\n{}\n", lines[0], lines[2])), Error::Unexpected { number: 2 });
     // A trial twice, and one that was left out.
@@ -539,10 +539,10 @@ fn trials_of_this_version_are_these() {
         }
     }
     let line = Line::run(Profile::default()).to_string();
-    let version = if line.starts_with(r#"{"run":{"version":7,"#) { 7 } else { 0 };
+    let version = if line.starts_with(r#"{"run":{"version":8,"#) { 8 } else { 0 };
     assert_eq!(
         (version, sum),
-        (7, 11_234_184_575_699_844_903),
+        (8, 11_234_184_575_699_844_903),
         "the tests ask for other trials: give the lines another version, and this test its sum"
     );
 }

@@ -27,13 +27,7 @@ pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f6
         let ports = [figures.from, figures.to].map(|port| &run.totals.ports[port]);
         of(figures, ports, &run.clock, (&trial.traffic, args.traffic.pace.catch_up))
     });
-    let asked = real(trial.traffic.frames().max(1));
-    // One that was sent at less than its rate makes the trial void, whatever the other lost.
-    let badness = |one: &Outcome| (real(one.sent) < asked * (1.0 - tolerance), one.loss_ratio());
-    let worse = |one: Outcome, other: Outcome| {
-        if badness(&one) >= badness(&other) { joined(one, &other) } else { joined(other, &one) }
-    };
-    let mut outcome = ways.reduce(worse).unwrap_or_default();
+    let mut outcome = ways.reduce(|one, other| worse(one, other, &trial.traffic, tolerance)).unwrap_or_default();
     outcome.clock_jumped |= jumped;
     outcome.from_earlier = run.late;
     Ok(outcome)
@@ -52,6 +46,12 @@ pub(super) fn due_in(time: Duration, trial: &Trial, outcome: &Outcome) -> u64 {
     frames.min(outcome.sent)
 }
 
+/// The worse of two ways: one that was not sent at its rate makes the trial void, whatever the other lost.
+fn worse(one: Outcome, other: Outcome, traffic: &Traffic, tolerance: f64) -> Outcome {
+    let badness = |one: &Outcome| (traffic.is_missed(one.sent, tolerance), one.loss_ratio());
+    if badness(&one) >= badness(&other) { joined(one, &other) } else { joined(other, &one) }
+}
+
 /// The worse of two ways, with what the other adds to its incidents and delays.
 fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.link_fell |= other.link_fell;
@@ -64,6 +64,8 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.reordered += other.reordered;
     worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
     worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
+    // A buffer may fill one way while frames of the other take longer.
+    worse.growth = [worse.growth, other.growth].into_iter().flatten().reduce(f64::max);
     worse.delays = match (worse.delays, other.delays) {
         (Some(one), Some(two)) => Some(if one.p999 >= two.p999 { one } else { two }),
         (one, two) => one.or(two),
@@ -97,12 +99,13 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
         outcome.sent += opening.handed;
         outcome.received += arrived.min(opening.handed);
         outcome.seconds = outcome.seconds.map(|after| seconds + after);
-        outcome.last_lost = figures.last_lost.filter(|_| verdict.lost > own).map(|number| real(number) / then);
-        // Which of them was the last is not known.
+        outcome.last_lost = figures.last_lost.map(|number| real(number) / then);
+        // Which of the lost ones the ports lost, and when, is not known.
         outcome.doubtful = outcome.doubtful.saturating_add(own);
     }
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
     outcome.delays = figures.all.from_ring.map(|times| delays(&times, clock));
+    outcome.growth = outcome.delays.map(|delays| delays.growth());
     outcome
 }
 
@@ -110,4 +113,39 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
 fn delays(ticks: &measure::Summary, clock: &Clock) -> Delays {
     let times = ticks.scaled(clock.nanoseconds(1));
     Delays::new(times.min, times.mean, times.p50, times.p999, times.max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEADY: Traffic = Traffic::Steady { rate: 800.0, seconds: 1.0 };
+
+    #[test]
+    fn of_two_ways_the_one_that_loses_is_worse_if_the_other_lacks_a_frame() {
+        let [a, b] = [Outcome::new(799, 799), Outcome::new(800, 760)];
+        for joined in [worse(a, b, &STEADY, 0.001), worse(b, a, &STEADY, 0.001)] {
+            assert_eq!((joined.sent, joined.received), (800, 760));
+        }
+        // Two lacking are a rate that was missed.
+        let missed = Outcome::new(798, 798);
+        for joined in [worse(missed, b, &STEADY, 0.001), worse(b, missed, &STEADY, 0.001)] {
+            assert_eq!((joined.sent, joined.received), (798, 798));
+        }
+    }
+
+    /// A buffer of 0.2 s fills, and frames the other way take 0.3 s.
+    #[test]
+    fn a_buffer_that_fills_one_way_is_seen_behind_a_delay_of_the_other() {
+        let of = |delays: Delays| {
+            let mut outcome = Outcome::new(800, 800);
+            (outcome.delays, outcome.growth) = (Some(delays), Some(delays.growth()));
+            outcome
+        };
+        let far = of(Delays::new(300e6, 300e6, 300e6, 300e6, 300e6));
+        let fills = of(Delays::new(0.0, 100e6, 100e6, 200e6, 200e6));
+        for joined in [worse(far, fills, &STEADY, 0.001), worse(fills, far, &STEADY, 0.001)] {
+            assert_eq!((joined.delays, joined.growth), (far.delays, Some(200e6)));
+        }
+    }
 }

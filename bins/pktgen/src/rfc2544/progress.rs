@@ -403,7 +403,7 @@ mod tests {
     fn void_trials_are_done_again_in_what_is_left() {
         let (_, mut progress) = progress(&["--tests", "loss"]);
         let all = left(&progress);
-        progress.begin(64, &Setup::Frmol { rate: 1e9, max: None });
+        progress.begin(64, &Setup::Frmol { rate: 1e12, max: None });
         let mut told = |verdict| {
             progress.told(&Outcome::default(), verdict);
             left(&progress)
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_search_that_takes_long_is_not_the_only_one() {
         let (profile, mut progress) = progress(&["--tests", "throughput"]);
-        (0..7).for_each(|_| progress.known(&Setup::Frmol { rate: 1e9, max: None }));
+        (0..7).for_each(|_| progress.known(&Setup::Frmol { rate: 1e12, max: None }));
         let setup = Setup::Throughput { goals: profile.throughput.goals.clone(), low: 1_488.0, high: 14.88e6 };
         let mut test = setup.start(&profile).unwrap();
         let mut device = Device::new(Truth { capacity: 2.2e6, loss: 1e-6, ..Truth::default() }, 1);

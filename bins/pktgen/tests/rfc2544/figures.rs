@@ -293,7 +293,7 @@ fn a_buffer_is_as_large_as_that_of_the_cable() {
     profile.name += ", catching up 10ms";
     let goals = profile.throughput.goals.clone();
     let truth = Truth { capacity: 1_200.0, buffer: 2_048, generator: 2e4, ..Truth::default() };
-    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::Throughput { goals, low: 500.0, high: 20_000.0 }];
+    let setups = vec![Setup::Frmol { rate: 1e12, max: None }, Setup::Throughput { goals, low: 500.0, high: 20_000.0 }];
     let folder = folder_of(&simulated(&profile, truth, setups));
     let path = folder.path().to_str().unwrap();
     let ports = "soft:a?wire=peer:b&rate=1200&buffer=2048,soft:b";
@@ -366,7 +366,7 @@ fn recovery_takes_as_long_as_the_cable_takes() {
     profile.name += ", catching up 50ms";
     let goals = profile.throughput.goals.clone();
     let truth = Truth { capacity: 2_000.0, generator: 2e4, ..Truth::default() };
-    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::Throughput { goals, low: 1_000.0, high: 4_000.0 }];
+    let setups = vec![Setup::Frmol { rate: 1e12, max: None }, Setup::Throughput { goals, low: 1_000.0, high: 4_000.0 }];
     let known = simulated(&profile, truth, setups);
     // It overflows at each 11th frame of the overload, the last time 5 ms before its end at most, and loses all for 800 ms then.
     let ports = "soft:a?wire=peer:b&rate=2k&buffer=128&recovery=800ms&after=100,soft:b";

@@ -17,19 +17,19 @@ fn a_folder_is_of_one_run_at_a_time() {
     let options = [&options[..], &SHORT].concat();
     let lines = folder.path().join("trials.jsonl");
     // As one that is at work holds it, and as a full disk has left it.
-    std::fs::write(&lines, r#"{"run":{"version":7,"#).unwrap();
+    std::fs::write(&lines, r#"{"run":{"version":8,"#).unwrap();
     let file = std::fs::File::open(&lines).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for option in ["--out", "--resume"] {
         let (output, said) = rfc2544(DEVICE, [option, path], &options);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
-        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":7,"#);
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":8,"#);
     }
     drop(file);
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
     assert_done(&output, &said);
-    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":7,"profile":"#));
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":8,"profile":"#));
     assert!(pktgen(&["report", path]).status.success());
 }
 
@@ -86,7 +86,7 @@ fn a_run_that_was_cut_goes_on() {
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
     assert_done(&output, &said);
     assert_eq!(std::fs::read(&lines).unwrap(), bytes[..complete]);
-    for (from, to, words) in [("\"version\":", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
+    for (from, to, words) in [("\"version\":", "\"version\":8", "version 8"), ("\"trial\"", "\"tri\"", "damaged")] {
         std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
         let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
@@ -100,7 +100,7 @@ fn what_was_cut_is_finished_before_anything_else_begins() {
     let loss = simulated(
         &profile,
         Truth::default(),
-        vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 1e3 }],
+        vec![Setup::Frmol { rate: 1e12, max: None }, Setup::FrameLoss { highest: 1e3 }],
     );
     let cut = format!("{}\n", loss.trim_end().rsplit_once('\n').unwrap().0);
     let options = ["--one-way", "--trial-time", "400ms", "--repetitions", "1", "--max", "1k"];
@@ -196,7 +196,7 @@ fn a_trial_is_kept_before_the_device_settles() {
     (profile.recovery.overload_seconds, profile.recovery.recovery_seconds) = (0.1, 0.1);
     (profile.latency.repetitions, profile.frmol.repetitions) = (1, 1);
     (profile.bursts.repetitions, profile.recovery.repetitions) = (1, 1);
-    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 500.0 }];
+    let setups = vec![Setup::Frmol { rate: 1e12, max: None }, Setup::FrameLoss { highest: 500.0 }];
     let known = simulated(&profile, Truth::default(), setups);
     // Its last trial is still to be done.
     let known = format!("{}\n", known.trim_end().rsplit_once('\n').unwrap().0);
@@ -262,7 +262,7 @@ fn a_trial_that_has_sent_all_is_kept_when_a_signal_comes() {
     let times = ["--trial-time", "100ms", "--repetitions", "1", "--catch-up", "100ms"];
     let mut profile = profile(0.1, 1);
     profile.name += ", catching up 100ms";
-    let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9, max: Some(500.0) }]);
+    let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e12, max: Some(500.0) }]);
     let attempt = || {
         let folder = folder_of(&known);
         let (path, file) = (folder.path().to_str().unwrap(), folder.path().join("trials.jsonl"));

@@ -120,7 +120,7 @@ fn sizes_by_name_are_those_of_the_documents() {
         profile.name = format!("short: soft:a and soft:b, one way, {what}, catching up 50ms");
         let mut lines = format!("{}\n", Line::run(profile.clone()));
         for size in &sizes {
-            let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e9, max: None }]);
+            let known = simulated(&profile, Truth::default(), vec![Setup::Frmol { rate: 1e12, max: None }]);
             let (_, of_test) = known.split_once('\n').unwrap();
             lines += &of_test.replacen("\"size\":64", &format!("\"size\":{size}"), 1);
         }
@@ -186,7 +186,7 @@ fn nothing_is_sent_faster_than_is_allowed() {
     let frames = of_cable(&said, "a", "frames");
     assert!(frames > 0 && frames <= trials * (1_000 + 64 + 1_000), "{frames} in {trials} trials: {said}");
     let highest = report_of(path).parts().iter().map(|part| part.setup.clone()).next().unwrap();
-    assert_eq!(highest, Setup::Frmol { rate: 1e9, max: Some(1_000.0) });
+    assert_eq!(highest, Setup::Frmol { rate: 1e12, max: Some(1_000.0) });
     // Percentages are of it, as there is no line.
     let run = run_of(&output);
     let row = &run["rows"][0];
@@ -217,7 +217,7 @@ fn hosts_find_their_routers_before_each_trial() {
 fn a_starved_highest_load_bounds_nothing_that_was_asked_for() {
     let profile = profile(0.4, 1);
     let starved = Truth { generator: 500.0, capacity: 500.0, ..Truth::default() };
-    let known = simulated(&profile, starved, vec![Setup::Frmol { rate: 1e9, max: None }]);
+    let known = simulated(&profile, starved, vec![Setup::Frmol { rate: 1e12, max: None }]);
     let options = ["--one-way", "--sizes", "64", "--trial-time", "400ms", "--repetitions", "1", "--json"];
     for (bounds, tests) in [(&["--max", "1k"][..], "loss"), (&["--min", "600"], "throughput,back-to-back")] {
         let folder = folder_of(&known);

@@ -117,7 +117,7 @@ fn what_was_left_out_of_an_rfc_is_a_departure() {
     let below = sections.map(|section| of(&format!("{section}: highest rate, % of the line"), least));
     assert_eq!(departures(&[], &tests), below);
     // Ports without a line have no highest rate that they miss.
-    let none = all.map(|size| (size, vec![Setup::Frmol { rate: 1e9, max: Some(1e5) }]));
+    let none = all.map(|size| (size, vec![Setup::Frmol { rate: 1e12, max: Some(1e5) }]));
     assert_eq!(departures(&[], &none), []);
     let few = [(64, vec![highest(None)]), (1518, vec![highest(None)])];
     assert_eq!(departures(&[], &few), [of("RFC 2544, 9.1: no frames of 128, 256, 512, 1024, 1280 bytes", None)]);
@@ -144,8 +144,11 @@ fn what_was_left_out_of_an_rfc_is_a_departure() {
 fn nothing_that_counts_is_an_error_and_each_missing_figure_has_its_reason() {
     // Links fell in each trial.
     let profile = profile(1.2, 3);
-    let lines =
-        simulated(&profile, Truth { link_falls: 1.0, ..Truth::default() }, vec![Setup::Frmol { rate: 1e9, max: None }]);
+    let lines = simulated(
+        &profile,
+        Truth { link_falls: 1.0, ..Truth::default() },
+        vec![Setup::Frmol { rate: 1e12, max: None }],
+    );
     let folder = folder_of(&lines);
     let path = folder.path().to_str().unwrap();
     let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3"];
@@ -209,7 +212,7 @@ fn a_link_that_falls_makes_trials_void() {
 #[test]
 fn a_highest_load_of_no_frames_has_a_reason() {
     let profile = profile(0.4, 1);
-    let setup = Setup::Frmol { rate: 1e9, max: None };
+    let setup = Setup::Frmol { rate: 1e12, max: None };
     let mut test = setup.start(&profile).unwrap();
     let mut lines = format!("{}\n{}\n", trial::Line::run(profile.clone()), trial::Line::test(64, setup));
     while let Some(next) = test.next() {
@@ -235,7 +238,7 @@ fn a_highest_load_of_no_frames_has_a_reason() {
 fn an_overload_that_is_none_has_no_recovery() {
     let profile = profile(1.2, 3);
     let goals = profile.throughput.goals.clone();
-    let highest = vec![Setup::Frmol { rate: 1e9, max: Some(1e5) }];
+    let highest = vec![Setup::Frmol { rate: 1e12, max: Some(1e5) }];
     let search = vec![Setup::Throughput { goals, low: 100.0, high: 1e5 }];
     let capacity = 5e4;
     // What it forwards is seen at the highest load, or where it may lose a few; the last forwards nearly all at the highest.
@@ -270,7 +273,7 @@ fn a_highest_rate_that_fills_a_buffer_is_not_forwarded_without_end() {
     let goals = profile.throughput.goals.clone();
     for generator_away_seconds in [0.0, 0.01, 0.3] {
         let setups = vec![
-            Setup::Frmol { rate: 1e9, max: Some(3e3) },
+            Setup::Frmol { rate: 1e12, max: Some(3e3) },
             Setup::Throughput { goals: goals.clone(), low: 1e3, high: 3e3 },
         ];
         let truth =
@@ -294,7 +297,7 @@ fn a_highest_rate_that_fills_a_buffer_is_not_forwarded_without_end() {
 #[test]
 fn a_run_that_was_cut_between_two_tests_says_what_is_missing() {
     let profile = profile(0.4, 1);
-    let setups = vec![Setup::Frmol { rate: 1e9, max: None }, Setup::FrameLoss { highest: 1e3 }];
+    let setups = vec![Setup::Frmol { rate: 1e12, max: None }, Setup::FrameLoss { highest: 1e3 }];
     let lines = simulated(&profile, Truth::default(), setups);
     let about = [("tests", "loss, latency"), ("sizes", "64, 128")].map(|(name, of)| (name.to_owned(), of.to_owned()));
     let first = Line::run_about(profile, about.into());
@@ -320,8 +323,10 @@ fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
         (2e4, 4e4, ["no trial above the throughput counted"; 2]),
         (1e9, 2e4, ["the highest rate is no overload", "the highest rate is forwarded without end"]),
     ] {
-        let setups =
-            vec![Setup::Frmol { rate: 1e9, max: None }, Setup::Throughput { goals: goals.clone(), low: 1_000.0, high }];
+        let setups = vec![
+            Setup::Frmol { rate: 1e12, max: None },
+            Setup::Throughput { goals: goals.clone(), low: 1_000.0, high },
+        ];
         let folder = folder_of(&simulated(&profile, Truth { generator, ..Truth::default() }, setups));
         let path = folder.path().to_str().unwrap();
         let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--json"];
