@@ -12,7 +12,7 @@ pub(crate) const WORDS: usize = 16;
 /// Messages that are read while an answer is waited for: what is said of its own accord may come before it.
 const MOST_MESSAGES: u32 = 16;
 /// How often a request is sent, if what was said of its own accord may have taken the place of its answer.
-const MOST_ATTEMPTS: u32 = 3;
+const MOST_ATTEMPTS: u32 = 8;
 /// How long the other side may take over each of its parts: Linux's driver waits for as long.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Bits of VFMAILBOX that clear when read.
@@ -188,15 +188,18 @@ impl<D: Device> Mailbox<D> {
         }
     }
 
-    /// Sends a message and waits for what answers it: again if something else has taken the place of the answer.
+    /// Sends a message and waits for what answers it: again if something else may have taken the place of the answer.
     fn exchange(&mut self, deadline: &Deadline, what: &'static str, message: &[u32]) -> Result<[u32; WORDS]> {
         let mut attempts = 1;
         loop {
             self.changed_meanwhile = false;
-            match self.exchange_once(deadline, what, message) {
-                Err(Error::Silent { .. }) if self.changed_meanwhile && attempts < MOST_ATTEMPTS => attempts += 1,
-                outcome => return outcome,
+            let outcome = self.exchange_once(deadline, what, message);
+            let replaced =
+                matches!(outcome, Err(Error::Silent { .. } | Error::Nonsense { .. })) && self.changed_meanwhile;
+            if !replaced || attempts == MOST_ATTEMPTS {
+                return outcome;
             }
+            attempts += 1;
         }
     }
 
