@@ -327,6 +327,28 @@ fn an_overload_that_cost_nothing_has_no_recovery() {
     assert!(row.note.starts_with("after 110,000 pps (>= ") && !row.note.contains("no frame"), "{row:?}");
 }
 
+/// Where a repetition ended before the device had recovered, it takes longer than the mean of the others.
+#[test]
+fn a_recovery_that_did_not_end_makes_the_mean_a_lower_bound() {
+    let setup = Setup::Recovery { throughput: 1e5, highest: 1e6 };
+    let mut profile = Profile::default();
+    profile.recovery.repetitions = 2;
+    for (last, bound) in [(0.2, None), (100.0, Some(trial::Bound::AtLeast))] {
+        let mut test = setup.start(&profile).unwrap();
+        let mut text = format!("{}\n{}\n", Line::run(profile.clone()), Line::test(64, setup.clone()));
+        for last in [0.2, last] {
+            let trial = test.next().unwrap();
+            let sent = trial.traffic.frames();
+            let mut outcome = trial::Outcome::new(sent, sent - 5);
+            outcome.last_lost = Some(last);
+            text += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+        let row = &Report::read(&text).unwrap().rows()[0];
+        assert_eq!((row.value, row.bound), (Some(0.2), bound), "{row:?}");
+    }
+}
+
 /// Rates of which trials were void are no neighbours that lost nothing, and repetitions without a loss no recoveries.
 #[test]
 fn what_is_not_known_ends_no_loss_test_and_is_no_recovery() {

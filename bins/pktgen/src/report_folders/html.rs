@@ -5,7 +5,7 @@ use super::{bases, highest, limits, method, percent, unbegun};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
-use trial::{AnyTest, Method as _, Part, Report, Setup, Traffic};
+use trial::{AnyTest, Method as _, Part, Recovered, Report, Setup, Traffic};
 
 /// Characters of a name.
 const LONGEST: usize = 200;
@@ -140,16 +140,20 @@ fn figures_of(report: &Report, size: u32) -> Vec<(String, String)> {
 /// Figures of tests that have one or two.
 fn last_figures(part: &Part) -> Vec<(String, String)> {
     match (&part.test, &part.setup) {
-        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, .. }) => {
+        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, most, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
-                let buffer = bursts.corrected_seconds(*throughput) * 1e3;
+                let of = |forwarded: f64| number(bursts.corrected_seconds(forwarded) * 1e3, 4);
+                let least = most.map_or_else(String::new, |most| format!("{} to ", of(most.min(bursts.rate))));
                 let frames = ("back-to-back, frames".to_owned(), number(bursts.frames.mean, 1));
-                vec![frames, ("corrected buffer, ms".to_owned(), number(buffer, 4))]
+                vec![frames, ("corrected buffer, ms".to_owned(), least + &of(*throughput))]
             })
         }
         (AnyTest::Recovery(test), _) => {
-            let seconds = test.result().and_then(|result| result.seconds);
-            seconds.map(|seconds| ("recovery, ms".to_owned(), number(seconds.mean * 1e3, 2))).into_iter().collect()
+            let words = |result: Recovered| {
+                let least = if result.unrecovered > 0 { "at least " } else { "" };
+                Some(format!("{least}{}", number(result.seconds?.mean * 1e3, 2)))
+            };
+            test.result().and_then(words).map(|words| ("recovery, ms".to_owned(), words)).into_iter().collect()
         }
         _ => Vec::new(),
     }

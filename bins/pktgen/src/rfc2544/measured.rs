@@ -74,13 +74,15 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
 }
 
 /// The outcome of one way, whose frames may be late by what is caught up. What the ports counted as sent and kept, and what arrived and
-/// their rings had no room for, the generator lost, and not the device: it is as if it had not been sent.
+/// their rings had no room for, the generator lost, and not the device: it is as if it had not been sent. Where frames of others arrived,
+/// too, nobody knows whose the rings had no room for.
 pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, asked: (&Traffic, Duration)) -> Outcome {
     let ((traffic, catch_up), seconds) = (asked, |ticks: u64| clock.nanoseconds(ticks) / 1e9);
     let verdict = figures.all.verdict;
-    let own = ports[0].tx_dropped + ports[1].rx_missed;
+    let (kept, missed) = (ports[0].tx_dropped, ports[1].rx_missed);
+    let [own, others] = if figures.foreign == 0 { [kept + missed, 0] } else { [kept, missed] };
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
-    (outcome.own, outcome.doubtful) = (own, figures.in_bursts);
+    (outcome.own, outcome.doubtful) = (own, figures.in_bursts.saturating_add(others));
     outcome.away = Some(seconds(figures.away));
     // The last frame may be late as all others may.
     let lateness = seconds(figures.lateness).min(catch_up.as_secs_f64());

@@ -11,7 +11,7 @@ use crate::tail::{Tail, is_damaged};
 use cli::counters::Counters;
 use cli::lane::{Ended, Tally};
 use lcore::{Clock, PacedRx};
-use measure::{HandOvers, Stream, Tag, Verdict, is_intact};
+use measure::{HandOvers, Stream, Tag, Verdict, Window, is_intact};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxCounters, RxQueue, TxQueue};
 use std::sync::Arc;
@@ -48,9 +48,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Frames whose checksum is wrong, and those that the queue refused before any counted.
     pub(super) damaged: u64,
     refused_before: u64,
-    /// What was sent in the warm-up, once it is over, and what arrived of that.
+    /// What was sent in the warm-up, once it is over, and what arrived of that at the only queue pair.
     pub(crate) opening: Option<Sent>,
-    pub(crate) opening_arrived: u64,
+    pub(crate) opening_arrived: Window,
     /// How much of each stream was sent; `None` if no frame was to count.
     pub(crate) sent: Option<Vec<Sent>>,
     /// It ended while something was still waited for.
@@ -117,7 +117,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             damaged: 0,
             refused_before: 0,
             opening: None,
-            opening_arrived: 0,
+            opening_arrived: Window::new(),
             sent: None,
             is_broken_off: false,
             tally: Tally::new(Some((to, 0)), Some((lane.port, 0))),
@@ -331,11 +331,15 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     }
 
     pub(super) fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
-        match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
-            Some(PROBE) => self.answered = true,
-            Some(ECHO) => self.echoes.came += 1,
-            Some(WARM_UP) => self.opening_arrived += 1,
-            Some(LEARNING) => {}
+        match tag.map(|tag| (tag.stream.wrapping_sub(self.base), tag.number)) {
+            Some((PROBE, _)) => self.answered = true,
+            Some((ECHO, _)) => self.echoes.came += 1,
+            Some((WARM_UP, number)) => {
+                let sent = self.opening.filter(|sent| sent.handed > 0).map_or(self.lane.handed(), |sent| sent.handed);
+                self.opening_arrived.set_sent(sent);
+                self.opening_arrived.saw(number);
+            }
+            Some((LEARNING, _)) => {}
             None if self.is_answered(frame, clock) => {}
             _ if tag.is_some_and(|tag| self.earlier.contains(tag.stream)) => self.late += 1,
             _ => self.foreign += 1,

@@ -87,7 +87,7 @@ impl Figures {
     pub(crate) fn of<R: RxQueue, T: TxQueue>(mut direction: Direction<R, T>) -> (Self, R, T) {
         direction.look_at_clears();
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
-        let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
+        let opening = direction.opening.map(|sent| (sent, direction.opening_arrived.received()));
         let [queue, queues] = direction.queue();
         let Direction {
             lane,
@@ -175,12 +175,8 @@ impl Figures {
         (self.lateness, self.away) = (self.lateness.max(other.lateness), self.away.max(other.away));
         self.in_bursts += other.in_bursts;
         self.damaged += other.damaged;
-        self.opening = self.opening.zip(other.opening).map(|((sent, arrived), (more, also))| {
-            let sent = Sent { handed: sent.handed + more.handed, missed: sent.missed + more.missed };
-            (sent, arrived + also)
-        });
         // Numbers of different senders have no order.
-        self.last_lost = None;
+        (self.opening, self.last_lost) = (None, None);
         self.verified &= other.verified;
         self.streams.iter_mut().zip(&other.streams).for_each(|(all, one)| all.add(one));
         self.all = Counted::sum(&self.streams);

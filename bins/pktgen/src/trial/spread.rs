@@ -208,9 +208,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             let member = &spread.group.members[sender];
             match stream {
                 PROBE => member.answered.store(true, Ordering::Release),
-                WARM_UP => self.opening_arrived += 1,
                 // None of several queue pairs asks for an echo.
-                ECHO | LEARNING => {}
+                ECHO | WARM_UP | LEARNING => {}
                 _ => {
                     let index = usize::from(stream - COUNTED);
                     if let Some((share, shared)) = spread.shares.get_mut(index).zip(member.streams.get(index)) {

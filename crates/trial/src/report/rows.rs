@@ -37,9 +37,9 @@ pub struct Row {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bound {
-    /// The device does as well as that, or better.
+    /// It is that or more: a rate or a buffer of a device that does better, the recovery of one that takes longer.
     AtLeast,
-    /// It loses as much as that, or less.
+    /// It is that or less: a loss.
     AtMost,
 }
 
@@ -343,7 +343,8 @@ fn recovery(result: &crate::Recovered) -> Row {
         note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
     let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
-    Row { interval: row.value.map(|value| [value, value + gap]), ..row }
+    let bound = row.value.filter(|_| result.unrecovered > 0).map(|_| Bound::AtLeast);
+    Row { interval: row.value.map(|value| [value, value + gap]), bound, ..row }
 }
 
 fn offered(result: &crate::Offered, setup: &Setup) -> Row {

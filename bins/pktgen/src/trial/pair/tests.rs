@@ -5,16 +5,20 @@ use crate::control::{Orders, Pace};
 use crate::host::Host;
 use crate::lane::{Lane, Sent, Source};
 use crate::pacing::Pacing;
+use crate::rfc2544::measured;
 use crate::traffic::{Part as Frames, Traffic};
 use crate::trial::direction::How;
 use crate::trial::figures::{Counted, Figures};
 use crate::trial::hosts::Attached;
+use ::trial::Traffic::Steady;
+use cli::report::PortTotals;
 use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
 use ethdev::{Opened, Port as _, PortConfig};
-use measure::{Kind, Pacer, Pattern, Tag};
+use measure::{Bracket, Kind, Pacer, Pattern, Tag};
 use mempool::{Pool, PoolConfig};
 use station::Station;
 use std::sync::Mutex;
+use std::time::Duration;
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,6 +40,8 @@ struct Bench {
     /// Frames that are held back until so many echoes are among them.
     held: Vec<Vec<u8>>,
     holds: usize,
+    /// The first frame of the overload is lost, and the second comes twice.
+    spoils_opening: bool,
     _opened: [Opened<in_process::InProcess>; 2],
 }
 
@@ -49,6 +55,11 @@ impl Function for Bench {
                     self.counted += 1;
                     (self.edit)(self.counted - 1, frame)
                 }
+                WARM_UP if self.spoils_opening => match tag.number {
+                    0 => Vec::new(),
+                    1 => vec![frame.clone(), frame],
+                    _ => vec![frame],
+                },
                 PROBE if self.deaf > 0 => {
                     self.deaf -= 1;
                     Vec::new()
@@ -145,7 +156,17 @@ fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: H
         Box::new(Attached::new(host, Some(b.tx.remove(0))))
     });
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
-    Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, held: Vec::new(), holds: 0, _opened: [a, b] }
+    Bench {
+        pairs,
+        wires: [wire_a, wire_b],
+        edit,
+        counted: 0,
+        deaf,
+        held: Vec::new(),
+        holds: 0,
+        spoils_opening: false,
+        _opened: [a, b],
+    }
 }
 
 impl Bench {
@@ -495,17 +516,38 @@ fn an_overload_comes_first_and_does_not_count() {
         let rate = rate.parse::<measure::Load>().unwrap().rate(60, None).unwrap();
         Pacer::new(rate, Pattern::Even, SECOND, SECOND / 1000)
     };
-    let plan = Plan { warm_up: SECOND, count: None, duration: Some(SECOND), ..plan(0) };
-    let mut bench = bench(plan, 0, vec![Some(pacer("500"))], keeping(|_| true), How::Tags, None);
-    let stream = Template::flows(&Flows::default(), Kind::Full.bytes(), 1).unwrap();
-    let part = Frames::new(0, stream, 1, Kind::Full).unwrap();
-    let other = Source::new(Traffic::new(vec![part], 60), Some(Pacing::Rate(pacer("2000"))));
-    bench.pairs.pairs[0].directions[0].lane.set_other_paces(vec![other]);
-    let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
-    let (opening, arrived) = figures.opening.unwrap();
-    assert_eq!((opening.handed + opening.missed, arrived), (2000, opening.handed));
-    assert_eq!(figures.all.verdict.sent + figures.all.missed, 500);
-    assert_eq!((figures.all.verdict.lost, figures.foreign), (0, 0));
+    // One that comes twice does not make good for one that was lost.
+    for (spoils_opening, lost) in [(false, 0), (true, 1)] {
+        let plan = Plan { warm_up: SECOND, count: None, duration: Some(SECOND), ..plan(0) };
+        let mut bench = bench(plan, 0, vec![Some(pacer("500"))], keeping(|_| true), How::Tags, None);
+        bench.spoils_opening = spoils_opening;
+        let stream = Template::flows(&Flows::default(), Kind::Full.bytes(), 1).unwrap();
+        let part = Frames::new(0, stream, 1, Kind::Full).unwrap();
+        let other = Source::new(Traffic::new(vec![part], 60), Some(Pacing::Rate(pacer("2000"))));
+        bench.pairs.pairs[0].directions[0].lane.set_other_paces(vec![other]);
+        let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+        let (opening, arrived) = figures.opening.unwrap();
+        assert_eq!((opening.handed + opening.missed, arrived), (2000, opening.handed - lost));
+        assert_eq!(figures.all.verdict.sent + figures.all.missed, 500);
+        assert_eq!((figures.all.verdict.lost, figures.foreign), (0, 0));
+    }
+}
+
+/// What a ring had no room for was a frame of the trial, unless others arrived, too: then it may be the device that lost it.
+#[test]
+fn what_a_ring_missed_is_no_loss_of_the_device_unless_others_came() {
+    let mut figures = run(plan(1000), 0, None, keeping(|number| number >= 3));
+    let ports =
+        [PortTotals { tx_dropped: 1, ..PortTotals::default() }, PortTotals { rx_missed: 1, ..PortTotals::default() }];
+    let bracket = |before, kernel_ns| Bracket { before, kernel_ns, after: before };
+    let clock = measure::Clock::new(bracket(0, 0), bracket(SECOND, SECOND)).unwrap();
+    let traffic = Steady { rate: 1000.0, seconds: 1.0 };
+    let mut of = |foreign| {
+        figures.foreign = foreign;
+        let outcome = measured::of(&figures, [&ports[0], &ports[1]], &clock, (&traffic, Duration::ZERO));
+        (outcome.sent - outcome.received, outcome.own, outcome.doubtful - figures.in_bursts)
+    };
+    assert_eq!([of(0), of(1)], [(1, 2, 0), (2, 1, 1)]);
 }
 
 /// Nothing waits for a machine here: what ends the wait is an echo, or that none comes.
