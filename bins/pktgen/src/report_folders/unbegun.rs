@@ -28,3 +28,20 @@ pub(super) fn of(report: &Report) -> Option<String> {
     let named = open[..open.len().min(NAMED)].join("; ");
     (!open.is_empty()).then(|| printable(&format!("asked for and not begun: {named}{more}; --resume goes on")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use trial::{Line, Profile};
+
+    /// Lines may have been changed by anyone: none of their words steers a terminal.
+    #[test]
+    fn what_was_not_begun_is_named_without_escapes() {
+        let about = [(ASKED_SIZES, "64, 128"), (ASKED_TESTS, "loss\u{1b}[2J, \u{202e}latency")];
+        let about: BTreeMap<_, _> = about.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let report = Report::read(&format!("{}\n", Line::run_about(Profile::default(), about))).unwrap();
+        let words = "64 bytes: loss?[2J, ?latency; 128 bytes: loss?[2J, ?latency; --resume goes on";
+        assert_eq!(of(&report), Some(format!("asked for and not begun: {words}")));
+    }
+}
