@@ -148,6 +148,9 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
     if experiment.name == "lcores" {
         about.insert("threads of one core".to_owned(), threads.words());
     }
+    if experiment.name == "ovs" && lcores.len() < 2 {
+        return Err(anyhow!("ovs needs two lcores, one of them for the switch's poller").into());
+    }
     let last = lcores.last().filter(|_| experiment.name == "ovs");
     let mut switch = last.map(|lcore| switch::Switch::start(lcore.number)).transpose()?;
     if switch.is_some() {
@@ -171,7 +174,7 @@ fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut 
             let few = match experiment.name {
                 "lcores" => threads.of_point(point).map(Some),
                 // The last is the switch's, whose poller leaves a generator no time there.
-                "ovs" => Ok(Some(numbers[..numbers.len().saturating_sub(1).max(1)].to_vec())),
+                "ovs" => Ok(Some(numbers[..numbers.len() - 1].to_vec())),
                 _ => Ok(None),
             };
             let measured = match few {

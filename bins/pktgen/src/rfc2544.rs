@@ -16,6 +16,7 @@ use cli::exit::Failure;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use folder::Folder;
+use measured::Judge;
 use progress::Progress;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -475,7 +476,11 @@ impl Bench<'_> {
         if self.stop.is_signalled() && !done.as_ref().is_ok_and(runs::Outcome::is_whole) {
             return Err(Broken::Interrupted);
         }
-        let mut outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;
+        let judge = match setup {
+            Setup::Frmol { .. } => Judge::Forwarded,
+            _ => Judge::Loss { tolerance: self.profile.rate_tolerance },
+        };
+        let mut outcome = measured::outcome(&args, done?, next, judge)?;
         // Software NICs lose frames by the buffers of their cables in bursts of what came while they had no core.
         let paused = nic::soft_paused().saturating_sub(paused);
         if !paused.is_zero() && args.ports.iter().all(nic::Address::is_soft) {

@@ -41,6 +41,9 @@ pub struct LatencyResult {
     pub rate: f64,
     /// The delays of each repetition in which frames came back, in nanoseconds.
     pub repetitions: Vec<Delays>,
+    /// Of two ways, those of the other in each of these repetitions: each figure is that of the worse way.
+    #[serde(default)]
+    pub others: Vec<Option<Delays>>,
     /// Frames lost in all repetitions: a rate above the throughput measures the buffers.
     pub lost: u64,
     /// Whether the generator reached the rate.
@@ -53,7 +56,9 @@ pub struct LatencyResult {
 
 impl LatencyResult {
     fn of(&self, pick: impl Fn(&Delays) -> f64) -> Option<Summary> {
-        Summary::of(&self.repetitions.iter().map(pick).collect::<Vec<_>>())
+        let others = self.others.iter().map(|other| other.as_ref().map(&pick)).chain(std::iter::repeat(None));
+        let worse = |(one, other): (&Delays, Option<f64>)| other.into_iter().fold(pick(one), f64::max);
+        Summary::of(&self.repetitions.iter().zip(others).map(worse).collect::<Vec<_>>())
     }
 
     /// Returns the figures of the mean latencies, in nanoseconds: RFC 2544 reports their mean. There the mean is over one tagged
@@ -93,7 +98,14 @@ impl Latency {
         for &rate in &rates {
             within("a rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
         }
-        let result = |&rate| LatencyResult { rate, repetitions: Vec::new(), lost: 0, reached: true, away: None };
+        let result = |&rate| LatencyResult {
+            rate,
+            repetitions: Vec::new(),
+            others: Vec::new(),
+            lost: 0,
+            reached: true,
+            away: None,
+        };
         let results = rates.iter().map(result).collect();
         Ok(Self { desk: Desk::new(profile)?, plan: profile.latency, rates, at: 0, results })
     }
@@ -127,7 +139,10 @@ impl Plan for Latency {
         let Some(at) = (self.at..).take(count).find(|at| self.results[at % count].reached) else { return };
         let result = &mut self.results[at % count];
         result.lost = result.lost.saturating_add(outcome.sent - outcome.received);
-        result.repetitions.extend(outcome.delays);
+        if let Some(delays) = outcome.delays {
+            result.repetitions.push(delays);
+            result.others.push(outcome.other_delays);
+        }
         result.away = [result.away, outcome.away].into_iter().flatten().reduce(f64::max);
         self.at = at + 1;
     }

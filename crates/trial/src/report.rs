@@ -67,6 +67,12 @@ pub struct Part {
     pub void: Vec<VoidTrial>,
     /// Frames that came after the waits for them, and so count as lost.
     pub late: u64,
+    /// Frames of the trials that count that came twice.
+    pub duplicate: u64,
+    /// Frames that came out of order.
+    pub reordered: u64,
+    /// Frames that came damaged.
+    pub damaged: u64,
 }
 
 /// A trial that says nothing about the device.
@@ -110,7 +116,8 @@ impl Report {
                 }
                 (Some(report), Line::Test { size, setup }) => {
                     let test = setup.start(&report.profile)?;
-                    report.parts.push(Part { size, setup, test, void: Vec::new(), late: 0 });
+                    let (void, [late, duplicate, reordered, damaged]) = (Vec::new(), [0; 4]);
+                    report.parts.push(Part { size, setup, test, void, late, duplicate, reordered, damaged });
                 }
                 (Some(report), Line::LeftOut { size, test, reason }) => {
                     let (test, reason, after) = (printable(&test), printable(&reason), report.parts.len());
@@ -236,7 +243,11 @@ impl Part {
     fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<()> {
         self.test.next().filter(|next| is_same(next, trial))?;
         match self.test.tell(outcome).ok()? {
-            Verdict::Counted => {}
+            Verdict::Counted => {
+                self.duplicate = self.duplicate.saturating_add(outcome.duplicate);
+                self.reordered = self.reordered.saturating_add(outcome.reordered);
+                self.damaged = self.damaged.saturating_add(outcome.damaged);
+            }
             Verdict::Void(reason) | Verdict::Limit(reason) => {
                 self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
             }

@@ -116,6 +116,8 @@ pub struct Outcome {
     pub duplicate: u64,
     /// Frames that came after one with a higher number.
     pub reordered: u64,
+    /// Frames that came damaged, which are not among those that came back.
+    pub damaged: u64,
     /// Frames of trials before it that came only now, after the waits for frames under way.
     pub from_earlier: u64,
     /// Frames that the generator's own ports lost. They are in neither count: it is as if they had not been sent.
@@ -128,7 +130,9 @@ pub struct Outcome {
     pub away: Option<f64>,
     /// How long frames took, if that was measured.
     pub delays: Option<Delays>,
-    /// [`Delays::growth`] where it is not that of the delays: of two ways, whose delays are those of the slower one, it is the larger.
+    /// Of two ways, how long frames of the other took.
+    pub other_delays: Option<Delays>,
+    /// [`Delays::growth`]: of two ways, the larger.
     pub growth: Option<f64>,
     /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;
     /// `None` if none was lost after it.

@@ -349,6 +349,31 @@ fn a_recovery_that_did_not_end_makes_the_mean_a_lower_bound() {
     }
 }
 
+/// RFC 2544, 10 wants frames that came twice or out of order in the results; and the worse of two ways counts in each figure of latency.
+#[test]
+fn what_came_otherwise_is_told_and_latency_is_that_of_the_worse_way() {
+    let setup = Setup::Latency { rates: vec![1e5] };
+    let mut profile = Profile::default();
+    profile.latency.repetitions = 2;
+    let mut test = setup.start(&profile).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+    for (duplicate, reordered) in [(1_000, 1), (2_000, 0)] {
+        let trial = test.next().unwrap();
+        let mut outcome = trial::Outcome::new(trial.traffic.frames(), trial.traffic.frames());
+        (outcome.duplicate, outcome.reordered) = (duplicate, reordered);
+        outcome.delays = Some(trial::Delays::new(1e3, 20e3, 10e3, 500e3, 500e3));
+        outcome.other_delays = Some(trial::Delays::new(290e3, 310e3, 300e3, 400e3, 410e3));
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let rows = Report::read(&text).unwrap().rows();
+    let values: Vec<_> = rows.iter().map(|row| row.value).collect();
+    assert_eq!(values, [Some(310.0), Some(300.0), Some(500.0)], "mean, typical, worst-case");
+    for row in rows {
+        assert!(row.note.ends_with("; 3,000 frames came twice; 1 frame came out of order"), "{row:?}");
+    }
+}
+
 /// Rates of which trials were void are no neighbours that lost nothing, and repetitions without a loss no recoveries.
 #[test]
 fn what_is_not_known_ends_no_loss_test_and_is_no_recovery() {

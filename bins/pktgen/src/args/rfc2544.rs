@@ -259,13 +259,18 @@ impl Rfc2544Args {
         if self.catch_up != Duration::from_millis(1) {
             profile.name += &format!(", catching up {:?}", self.catch_up);
         }
+        let mut most_seconds = profile.throughput.most_seconds;
         for goal in &mut profile.throughput.goals {
             let width = self.width.map_or(goal.width, |percent| percent / 100.0);
             let time = self.trial_time.map_or(goal.final_seconds, |time| time.as_secs_f64());
             let trials = self.repetitions.map_or(goal.duration_sum / goal.final_seconds, f64::from);
             let initial = goal.initial_seconds.min(time);
+            let longer = (trials * time / goal.duration_sum).max(1.0);
+            most_seconds = f64::max(most_seconds, profile.throughput.most_seconds * longer);
             *goal = Goal { width, final_seconds: time, initial_seconds: initial, duration_sum: trials * time, ..*goal };
         }
+        // What takes longer may go on for longer.
+        profile.throughput.most_seconds = most_seconds;
         if let Some(time) = self.trial_time {
             let whole = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
             (profile.latency.seconds, profile.frmol.seconds) = (whole, whole);
@@ -369,4 +374,36 @@ fn trial_time(text: &str) -> Result<Duration, String> {
         true => Ok(time),
         false => Err("write a time from 10ms to a day, such as 10s".to_owned()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+    use trial::simulate::{Device, Truth};
+    use trial::{Ended, Method as _};
+
+    /// Searches by longer trials, or by more of them, may take longer: each has a result.
+    #[test]
+    fn longer_searches_have_the_time_for_a_result() {
+        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b"];
+        for option in [["--trial-time", "60s"], ["--trial-time", "14s"], ["--repetitions", "600"]] {
+            let Command::Rfc2544(args) = Args::parse_from([&words[..], &option].concat()).command else {
+                panic!("{words:?}");
+            };
+            let profile = args.profile();
+            let mut test = trial::Throughput::new(profile.throughput.goals.clone(), 1e3..=1e6, &profile).unwrap();
+            let mut device = Device::new(Truth { capacity: 4e5, ..Truth::default() }, 1);
+            while let Some(trial) = test.next() {
+                test.tell(&device.run(&trial)).unwrap();
+            }
+            for result in test.results() {
+                assert_eq!(result.ended, Ended::Found, "{option:?}: {result:?}");
+                assert!(
+                    result.throughput.is_some_and(|rate| (rate / 4e5 - 1.0).abs() < 0.01),
+                    "{option:?}: {result:?}"
+                );
+            }
+        }
+    }
 }

@@ -61,7 +61,12 @@ impl Measured {
 
     /// Whether it was measured once at most.
     pub(super) fn is_single(&self) -> bool {
-        self.forwarded.len().max(self.latency.len()) < 2
+        self.times() < 2
+    }
+
+    /// How often it was measured.
+    pub(super) fn times(&self) -> usize {
+        self.forwarded.len().max(self.latency.len())
     }
 
     /// Takes how long frames took, in microseconds, where their rate was given.
@@ -109,9 +114,15 @@ impl Results {
         Some(self.missing).filter(|missing| *missing > 0)
     }
 
+    /// Whether ports were named that are no software NICs.
+    pub(super) fn has_others(&self) -> bool {
+        let is_other = |port: &str| port.parse().is_ok_and(|address: nic::Address| !address.is_soft());
+        self.about.get("ports").is_some_and(|ports| ports.split(" to ").any(is_other))
+    }
+
     /// How many measurements there are.
     fn count(&self) -> usize {
-        self.points.iter().map(|point| point.forwarded.len().max(point.latency.len())).sum()
+        self.points.iter().map(Measured::times).sum()
     }
 
     /// Why nothing was measured, if that is so.

@@ -22,7 +22,10 @@ fn rows(experiment: &Experiment, results: &Results) -> Vec<Vec<String>> {
         let rate = one.forwarded();
         let of = |pick: fn(&trial::Summary) -> f64| rate.as_ref().map_or("-".to_owned(), |rate| number(pick(rate), 0));
         let latency = one.latency().map_or("-".to_owned(), |latency| number(latency.median, 1));
-        let note = printable(one.failed.as_deref().unwrap_or_default());
+        let note = one.failed.as_deref().map_or_else(String::new, |why| match one.times() {
+            0 => printable(why),
+            times => format!("measured {times} times only: {}", printable(why)),
+        });
         let point = experiment.name_of(one.point);
         vec![point, of(|rate| rate.median), of(|rate| rate.min), of(|rate| rate.max), latency, note]
     };
@@ -51,21 +54,24 @@ fn conclusion(experiment: &Experiment, results: &Results) -> Option<String> {
         return None;
     }
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
-    let is_single = results.points.iter().all(Measured::is_single);
+    let is_single = results.points.iter().any(|one| one.times() == 1);
     let mut sentences = Vec::new();
     if most > STEADY && experiment.pairs.is_empty() {
         sentences.push(format!(
             "The same point was measured up to {most:.1}x apart, so that smaller differences say nothing."
         ));
     } else if is_single {
-        sentences.push("Each point was measured once, so that nobody knows how far apart two times are.".to_owned());
+        let each = if results.points.iter().all(Measured::is_single) { "Each" } else { "One or more" };
+        sentences
+            .push(format!("{each} of the points was measured once, so that nobody knows how far apart two times are."));
     }
     if experiment.pairs.is_empty() {
         sentences.extend(reach(experiment, results, (!is_single).then_some(most)));
     } else {
         sentences.extend(experiment.pairs.iter().filter_map(|pair| compared(experiment, results, *pair)));
     }
-    sentences.push(experiment.conclusion.to_owned());
+    // A device between the ports, and cards, are another matter.
+    sentences.extend(Some(experiment.conclusion.to_owned()).filter(|_| !results.has_others()));
     Some(sentences.join(" "))
 }
 
@@ -83,7 +89,7 @@ fn compared(experiment: &Experiment, results: &Results, pair: [u32; 2]) -> Optio
     let most = [one, other].into_iter().filter_map(spread).fold(1.0, f64::max);
     let factor = second.median / first.median;
     let beyond = if factor.max(1.0 / factor) > most.max(STEADY) { "more" } else { "no more" };
-    let beyond = match one.is_single() && other.is_single() {
+    let beyond = match one.is_single() || other.is_single() {
         true => String::new(),
         false => format!(": {beyond} than these points differ from themselves ({most:.2}x)"),
     };

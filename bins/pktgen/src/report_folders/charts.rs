@@ -197,10 +197,12 @@ impl Sizes {
         let series = self.series(runs, |run| {
             let of = |part: &Part| {
                 let AnyTest::Recovery(test) = &part.test else { return None };
-                let Summary { mean, min, max, .. } = test.result()?.seconds?;
-                let (name, words) = ("recovery".to_owned(), format!("{} s", number(mean, 4)));
+                let result = test.result()?;
+                let Summary { mean, min, max, .. } = result.seconds?;
+                let label = if result.unrecovered > 0 { AT_LEAST } else { "" };
+                let (name, words) = ("recovery".to_owned(), format!("{label}{} s", number(mean, 4)));
                 let range = Some([min * 1e3, max * 1e3]);
-                Some(Place { name, size: part.size, y: mean * 1e3, range, words, label: "" })
+                Some(Place { name, size: part.size, y: mean * 1e3, range, words, label })
             };
             run.report.parts().iter().filter_map(of).collect()
         });

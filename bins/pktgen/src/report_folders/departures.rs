@@ -60,6 +60,13 @@ pub(super) fn of(report: &Report) -> Vec<Departs> {
         let what = if flows == "1" { "one flow only" } else { "flows to one destination address" };
         words("RFC 2544, 12", &format!("{what}, and not again to addresses at random in 256 networks"))
     }));
+    if !report.about().is_empty() {
+        all.push(words(
+            "RFC 2544, 11",
+            "no broadcasts, management frames, routing updates or filters beside the traffic",
+        ));
+        all.push(words("RFC 2544, 26.6", "recovery from a reset is not measured"));
+    }
     all.extend(below_line(report));
     all.extend(report.departures().into_iter().map(|one| Departs {
         section: one.section,

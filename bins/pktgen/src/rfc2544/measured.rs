@@ -13,9 +13,21 @@ use trial::{Delays, Outcome, Traffic, Trial};
 const LATE: f64 = 50e-6;
 const LATE_SHARE: f64 = 0.005;
 
+/// The share of frames whose hand-over may be unknown before delays are those from when they were due.
+const UNKNOWN: f64 = 1e-4;
+
+/// What makes one of two ways the worse.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Judge {
+    /// That its rate was missed by more than a share, and then what it lost.
+    Loss { tolerance: f64 },
+    /// That less was forwarded: no rate is too low.
+    Forwarded,
+}
+
 /// Returns the outcome of a trial: of two ways, that of the worse. An error is one of the run, as a device that is gone or a way that
 /// no frame goes.
-pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f64) -> Result<Outcome, Failure> {
+pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, judge: Judge) -> Result<Outcome, Failure> {
     if run.figures.iter().any(|figures| !figures.is_answered()) {
         report::end(args, &mut run)?;
     }
@@ -27,10 +39,16 @@ pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f6
         let ports = [figures.from, figures.to].map(|port| &run.totals.ports[port]);
         of(figures, ports, &run.clock, (&trial.traffic, args.traffic.pace.catch_up))
     });
-    let mut outcome = ways.reduce(|one, other| worse(one, other, &trial.traffic, tolerance)).unwrap_or_default();
+    let mut outcome = ways.reduce(|one, other| worse(one, other, &trial.traffic, judge)).unwrap_or_default();
     outcome.clock_jumped |= jumped;
     outcome.from_earlier = run.late;
     Ok(outcome)
+}
+
+/// So large a share of a count, rounded down.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count; saturates")]
+fn due_share(share: f64, count: u64) -> u64 {
+    (real(count) * share).floor() as u64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "frames of a trial")]
@@ -46,16 +64,36 @@ pub(super) fn due_in(time: Duration, trial: &Trial, outcome: &Outcome) -> u64 {
     frames.min(outcome.sent)
 }
 
-/// The worse of two ways: one that was not sent at its rate makes the trial void, whatever the other lost.
-fn worse(one: Outcome, other: Outcome, traffic: &Traffic, tolerance: f64) -> Outcome {
-    let badness = |one: &Outcome| (traffic.is_missed(one.sent, tolerance), one.loss_ratio());
-    if badness(&one) >= badness(&other) { joined(one, &other) } else { joined(other, &one) }
+/// The worse of two ways. Where a rate counts, one that was not sent at it makes the trial void, whatever the other lost.
+fn worse(one: Outcome, other: Outcome, traffic: &Traffic, judge: Judge) -> Outcome {
+    let is_first = match judge {
+        Judge::Loss { tolerance } => {
+            let badness = |one: &Outcome| (traffic.is_missed(one.sent, tolerance), one.loss_ratio());
+            badness(&one) >= badness(&other)
+        }
+        Judge::Forwarded => {
+            let rate = |one: &Outcome| real(one.received) / one.seconds.unwrap_or(0.0).max(traffic.seconds());
+            rate(&one) <= rate(&other)
+        }
+    };
+    let (worse, other) = if is_first { (one, other) } else { (other, one) };
+    let mut joined = joined(worse, &other);
+    if let Judge::Forwarded = judge {
+        // Rates are by the time of their own way.
+        joined.seconds = worse.seconds;
+    }
+    joined
 }
 
 /// The worse of two ways, with what the other adds to its incidents and delays.
 fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.link_fell |= other.link_fell;
     worse.away = [worse.away, other.away].into_iter().flatten().reduce(f64::max);
+    // What the other way lost for certain leaves less in doubt.
+    let certain = due_share(other.loss_range()[0], worse.sent);
+    if certain > 0 {
+        worse.doubtful = worse.doubtful.min(worse.sent.saturating_sub(worse.received).saturating_sub(certain));
+    }
     // What is known of the last lost frame may be of either.
     worse.doubtful = worse.doubtful.max(if other.last_lost.is_some() { other.doubtful } else { 0 });
     worse.own = worse.own.saturating_add(other.own);
@@ -66,21 +104,20 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
     // A buffer may fill one way while frames of the other take longer.
     worse.growth = [worse.growth, other.growth].into_iter().flatten().reduce(f64::max);
-    worse.delays = match (worse.delays, other.delays) {
-        (Some(one), Some(two)) => Some(if one.p999 >= two.p999 { one } else { two }),
-        (one, two) => one.or(two),
-    };
+    (worse.delays, worse.other_delays) =
+        (worse.delays.or(other.delays), other.delays.filter(|_| worse.delays.is_some()));
     worse
 }
 
 /// The outcome of one way, whose frames may be late by what is caught up. What the ports counted as sent and kept, and what arrived and
-/// their rings had no room for, the generator lost, and not the device: it is as if it had not been sent. Where frames of others arrived,
-/// too, nobody knows whose the rings had no room for.
+/// their rings had no room for, the generator lost, and not the device: it is as if it had not been sent. Where others arrived, too,
+/// those of earlier trials and those that came twice among them, nobody knows which the rings had no room for.
 pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, asked: (&Traffic, Duration)) -> Outcome {
     let ((traffic, catch_up), seconds) = (asked, |ticks: u64| clock.nanoseconds(ticks) / 1e9);
     let verdict = figures.all.verdict;
     let (kept, missed) = (ports[0].tx_dropped, ports[1].rx_missed);
-    let [own, others] = if figures.foreign == 0 { [kept + missed, 0] } else { [kept, missed] };
+    let is_alone = figures.foreign == 0 && figures.late == 0 && verdict.duplicate == 0;
+    let [own, others] = if is_alone { [kept + missed, 0] } else { [kept, missed] };
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
     (outcome.own, outcome.doubtful) = (own, figures.in_bursts.saturating_add(others));
     outcome.away = Some(seconds(figures.away));
@@ -106,7 +143,13 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
         outcome.doubtful = outcome.doubtful.saturating_add(own);
     }
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
-    outcome.delays = figures.all.from_ring.map(|times| delays(&times, clock));
+    outcome.damaged = figures.damaged;
+    // Of a frame behind which too many others are under way the hand-over is not known any more, only when it was due.
+    let is_whole = |times: &measure::Summary| {
+        figures.all.from_due.is_none_or(|due| real(times.count) >= real(due.count) * (1.0 - UNKNOWN))
+    };
+    let times = figures.all.from_ring.filter(is_whole).or(figures.all.from_due);
+    outcome.delays = times.map(|times| delays(&times, clock));
     outcome.growth = outcome.delays.map(|delays| delays.growth());
     outcome
 }
@@ -121,17 +164,18 @@ fn delays(ticks: &measure::Summary, clock: &Clock) -> Delays {
 mod tests {
     use super::*;
 
+    const LOSS: Judge = Judge::Loss { tolerance: 0.001 };
     const STEADY: Traffic = Traffic::Steady { rate: 800.0, seconds: 1.0 };
 
     #[test]
     fn of_two_ways_the_one_that_loses_is_worse_if_the_other_lacks_a_frame() {
         let [a, b] = [Outcome::new(799, 799), Outcome::new(800, 760)];
-        for joined in [worse(a, b, &STEADY, 0.001), worse(b, a, &STEADY, 0.001)] {
+        for joined in [worse(a, b, &STEADY, LOSS), worse(b, a, &STEADY, LOSS)] {
             assert_eq!((joined.sent, joined.received), (800, 760));
         }
         // Two lacking are a rate that was missed.
         let missed = Outcome::new(798, 798);
-        for joined in [worse(missed, b, &STEADY, 0.001), worse(b, missed, &STEADY, 0.001)] {
+        for joined in [worse(missed, b, &STEADY, LOSS), worse(b, missed, &STEADY, LOSS)] {
             assert_eq!((joined.sent, joined.received), (798, 798));
         }
     }
@@ -146,8 +190,33 @@ mod tests {
         };
         let far = of(Delays::new(300e6, 300e6, 300e6, 300e6, 300e6));
         let fills = of(Delays::new(0.0, 100e6, 100e6, 200e6, 200e6));
-        for joined in [worse(far, fills, &STEADY, 0.001), worse(fills, far, &STEADY, 0.001)] {
-            assert_eq!((joined.delays, joined.growth), (far.delays, Some(200e6)));
+        for (joined, other) in [(worse(far, fills, &STEADY, LOSS), fills), (worse(fills, far, &STEADY, LOSS), far)] {
+            assert_eq!((joined.other_delays, joined.growth), (other.delays, Some(200e6)));
+        }
+    }
+
+    /// At the highest load a way that is sent less has missed nothing, and the other may forward less.
+    #[test]
+    fn of_two_ways_at_the_highest_load_the_one_that_forwards_less_is_worse() {
+        let [mut slow, mut lossy] = [Outcome::new(796, 796), Outcome::new(800, 400)];
+        (slow.seconds, lossy.seconds) = (Some(1.5), Some(1.0));
+        for joined in [worse(slow, lossy, &STEADY, Judge::Forwarded), worse(lossy, slow, &STEADY, Judge::Forwarded)] {
+            assert_eq!((joined.sent, joined.received, joined.seconds), (800, 400, Some(1.0)));
+        }
+        // The larger share of what is lost may be that of a way that forwards more.
+        let [more, less] = [Outcome::new(3_000, 1_900), Outcome::new(1_000, 970)];
+        for joined in [worse(more, less, &STEADY, Judge::Forwarded), worse(less, more, &STEADY, Judge::Forwarded)] {
+            assert_eq!((joined.sent, joined.received), (1_000, 970));
+        }
+    }
+
+    /// What one way lost for certain is not in doubt as the other lost more for the generator.
+    #[test]
+    fn what_the_other_way_lost_for_certain_is_certain() {
+        let [mut doubtful, certain] = [Outcome::new(1_000, 990), Outcome::new(1_000, 992)];
+        doubtful.doubtful = 10;
+        for joined in [worse(doubtful, certain, &STEADY, LOSS), worse(certain, doubtful, &STEADY, LOSS)] {
+            assert_eq!((joined.received, joined.doubtful), (990, 2));
         }
     }
 }

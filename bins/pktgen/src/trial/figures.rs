@@ -61,7 +61,7 @@ pub(crate) struct Figures {
     /// Number of the last frame that was lost of the first stream.
     pub(crate) last_lost: Option<u64>,
     /// Frames that the queue refused, or whose checksum is wrong.
-    damaged: u64,
+    pub(crate) damaged: u64,
     /// Checksums were read.
     pub(crate) verified: bool,
     /// All streams together, and each.

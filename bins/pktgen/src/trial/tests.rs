@@ -354,8 +354,9 @@ fn a_clock_that_jumped_makes_a_trial_void() {
         narrow: None,
         trouble: Err(Failure::usage("something is wrong")),
     };
-    let outcome = measured::outcome(&args, run(Some("the clock jumped")), &next, 0.001).unwrap();
+    let judge = measured::Judge::Forwarded;
+    let outcome = measured::outcome(&args, run(Some("the clock jumped")), &next, judge).unwrap();
     assert!(outcome.clock_jumped);
     assert_eq!(test.tell(&outcome), Ok(::trial::Verdict::Void(::trial::Reason::Clock)));
-    assert!(measured::outcome(&args, run(None), &next, 0.001).is_err());
+    assert!(measured::outcome(&args, run(None), &next, judge).is_err());
 }

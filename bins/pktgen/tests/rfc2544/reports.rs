@@ -134,6 +134,8 @@ fn what_was_left_out_of_an_rfc_is_a_departure() {
             of(&format!("RFC 5180, 5.1.1: {words}"), Some((80.0, 64.0))),
             of("RFC 5180, 5.1.1: no frames of 1518 bytes", None),
             of(&format!("RFC 2544, 12: one flow only, {flows}"), None),
+            of("RFC 2544, 11: no broadcasts, management frames, routing updates or filters beside the traffic", None),
+            of("RFC 2544, 26.6: recovery from a reset is not measured", None),
         ]
     );
     let many = departures(&[("protocol", "IPv4"), ("flows", "20000")], &few);

@@ -80,6 +80,9 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         let mut notes = vec![std::mem::take(&mut row.note)];
         // A row that has a reason of its own needs no other, which may be that of another load.
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
+        // Of a figure by fewer repetitions than were asked for the reason says why.
+        let is_mean = matches!(part.test, AnyTest::BackToBack(_) | AnyTest::Recovery(_) | AnyTest::Frmol(_));
+        notes.extend(limit.filter(|_| is_mean && row.value.is_some()).map(|limit| format!("it ended early: {limit}")));
         notes.extend(open.then(|| "not finished".to_owned()));
         let is_per_rate = matches!(part.test, AnyTest::Latency(_) | AnyTest::FrameLoss(_));
         // A row of a test that has no rate yet is that of all.
@@ -94,6 +97,12 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             let late = frames(part.late);
             format!("{late} came after the drain of a trial: losses are too high by up to as many")
         }));
+        // RFC 2544, 10.
+        let counts =
+            [(part.duplicate, "came twice"), (part.reordered, "came out of order"), (part.damaged, "came damaged")];
+        notes.extend(
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", frames(*count))),
+        );
         notes.retain(|note| !note.is_empty());
         row.note = notes.join("; ");
     }
@@ -309,7 +318,9 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         String::new()
     };
     let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{late}");
-    let mut rows = vec![row("back-to-back".to_owned(), Some(mean), "frames", note)];
+    // It goes on behind the longest burst that was sent.
+    let bound = (bursts.endless > 0).then_some(Bound::AtLeast);
+    let mut rows = vec![Row { bound, ..row("back-to-back".to_owned(), Some(mean), "frames", note) }];
     if let Setup::BackToBack { throughput, most, .. } = setup {
         let milliseconds = |forwarded: f64| bursts.corrected_seconds(forwarded) * 1e3;
         let most = most.map(|most| most.min(bursts.rate));
@@ -319,8 +330,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         let note = format!("{least}of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
         let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
         let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
-        // It goes on behind the longest burst that was sent.
-        rows.push(Row { interval, bound: (bursts.endless > 0).then_some(Bound::AtLeast), ..row });
+        rows.push(Row { interval, bound, ..row });
     }
     rows
 }
@@ -332,8 +342,11 @@ fn recovery(result: &crate::Recovered) -> Row {
     }
     // The next frame came through, and the device may have recovered at any time between them.
     let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
-    if result.seconds.is_some() {
+    if let Some(Summary { count, min, max, .. }) = result.seconds {
         note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
+        if max > min {
+            note += &format!("; {} to {} in {count}", shown(min, "s"), shown(max, "s"));
+        }
     }
     if result.unrecovered > 0 {
         note += &format!("; not in time {} times", result.unrecovered);

@@ -548,6 +548,16 @@ fn what_a_ring_missed_is_no_loss_of_the_device_unless_others_came() {
         (outcome.sent - outcome.received, outcome.own, outcome.doubtful - figures.in_bursts)
     };
     assert_eq!([of(0), of(1)], [(1, 2, 0), (2, 1, 1)]);
+
+    // Behind a frame more were under way than hand-overs are known of.
+    let outcome = |figures: &Figures| measured::of(figures, [&ports[0], &ports[1]], &clock, (&traffic, Duration::ZERO));
+    let delays = |figures: &Figures| outcome(figures).delays.unwrap();
+    let (due, ring) = (figures.all.from_due.as_mut().unwrap(), figures.all.from_ring.as_mut().unwrap());
+    assert_eq!((due.count, ring.count), (997, 997));
+    (due.max, ring.max) = (5e9, 4e9);
+    assert!((delays(&figures).max - 4e9).abs() < 1.0);
+    figures.all.from_ring.as_mut().unwrap().count = 500;
+    assert!((delays(&figures).max - 5e9).abs() < 1.0);
 }
 
 /// Nothing waits for a machine here: what ends the wait is an echo, or that none comes.
