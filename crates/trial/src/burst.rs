@@ -3,7 +3,7 @@
 use crate::error::within;
 use crate::method::{Desk, Plan};
 use crate::trial::{real, whole};
-use crate::{BurstPlan, Error, Outcome, Profile, Summary, Traffic};
+use crate::{BurstPlan, Error, Limit, Outcome, Profile, Reason, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// The share of a burst's frames by which it may be too long, as it was late and the device made room meanwhile.
@@ -12,7 +12,8 @@ const LATE_SHARE: f64 = 0.01;
 /// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
 /// 12.3.3, which RFC 9004, 6.2 demands).
 ///
-/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long.
+/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long. If it is open each time
+/// whether the device lost frames of a length or the generator, the search goes on below it, and what it finds is at least so much.
 ///
 /// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
 ///
@@ -40,10 +41,13 @@ pub struct BackToBack {
     /// The longest burst so far that lost nothing, and the shortest that lost frames each time.
     good: u64,
     bad: Option<u64>,
+    /// Whether it is open who lost them.
+    is_open: bool,
     /// How often the burst at hand has lost frames.
     lost: u32,
     found: Vec<f64>,
     endless: u64,
+    open: u64,
     /// By how much the burst at hand that lost nothing was late, and the most of those that were found.
     late: f64,
     latest: f64,
@@ -59,6 +63,9 @@ pub struct Bursts {
     pub rate: f64,
     /// Searches in which the longest burst that was allowed lost nothing. Then the result is likely invalid (RFC 9004, 6.2).
     pub endless: u64,
+    /// Searches above whose longest burst it is open whether the device lost frames, or the generator: it may take more.
+    #[serde(default)]
+    pub open: u64,
     /// The most, in seconds, by which a burst that was found took longer to send, or to reach the device, than its rate has it.
     #[serde(default)]
     pub late: f64,
@@ -69,6 +76,12 @@ impl Bursts {
     #[must_use]
     pub fn implied_seconds(&self) -> f64 {
         self.frames.mean / self.rate
+    }
+
+    /// Returns whether the longest burst is a lower bound.
+    #[must_use]
+    pub fn is_at_least(&self) -> bool {
+        self.endless + self.open > 0
     }
 
     /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
@@ -110,9 +123,11 @@ impl BackToBack {
             longest,
             good: 0,
             bad: None,
+            is_open: false,
             lost: 0,
             found,
             endless: 0,
+            open: 0,
             late: 0.0,
             latest: 0.0,
         })
@@ -125,6 +140,7 @@ impl BackToBack {
             frames,
             rate: self.rate,
             endless: self.endless,
+            open: self.open,
             late: self.latest,
         })
     }
@@ -146,9 +162,10 @@ impl BackToBack {
         };
         if done {
             self.endless += u64::from(self.bad.is_none());
+            self.open += u64::from(self.is_open);
             self.found.push(real(self.good));
             self.latest = self.latest.max(self.late);
-            (self.good, self.bad, self.late) = (0, None, 0.0);
+            (self.good, self.bad, self.is_open, self.late) = (0, None, false, 0.0);
         }
     }
 }
@@ -179,12 +196,22 @@ impl Plan for BackToBack {
             if self.lost <= self.plan.verifications {
                 return;
             }
-            self.bad = Some(frames);
+            (self.bad, self.is_open) = (Some(frames), false);
         } else {
             self.good = frames;
             self.late = outcome.late.filter(|late| *late > 0.0).unwrap_or(0.0);
         }
         self.lost = 0;
         self.settle();
+    }
+
+    fn unreachable(&mut self, limit: &Limit) -> bool {
+        // Below a burst that lost nothing there is nothing to find.
+        if limit.reason != Reason::Bursts || self.good == 0 {
+            return false;
+        }
+        (self.bad, self.is_open, self.lost) = (Some(self.frames()), true, 0);
+        self.settle();
+        true
     }
 }

@@ -44,6 +44,9 @@ pub trait Method {
 
     /// Returns the number of trials so far, void ones among them, and the seconds for which they sent.
     fn spent(&self) -> (u64, f64);
+
+    /// Returns whether a limit of the generator has ended the test before its time.
+    fn is_given_up(&self) -> bool;
 }
 
 /// What becomes of an outcome.
@@ -300,7 +303,9 @@ impl<P: Plan> Method for P {
         let times = many.unwrap_or(TRIES).max(desk.void);
         let limit = Limit { reason, times, mixed: desk.mixed, asked: traffic.rate(), reached: desk.reached };
         desk.begin_anew();
-        desk.limits.push(limit);
+        if !desk.limits.iter().any(|one| (one.reason, one.asked.to_bits()) == (reason, limit.asked.to_bits())) {
+            desk.limits.push(limit);
+        }
         let goes_on = matches!(reason, Reason::Rate | Reason::Bursts) && self.unreachable(&limit);
         self.desk_mut().over |= !goes_on;
         Ok(Verdict::Limit(reason))
@@ -312,5 +317,9 @@ impl<P: Plan> Method for P {
 
     fn spent(&self) -> (u64, f64) {
         (self.desk().trials, self.desk().seconds)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.desk().over
     }
 }

@@ -150,4 +150,8 @@ impl Method for AnyTest {
     fn spent(&self) -> (u64, f64) {
         each!(self, test => test.spent())
     }
+
+    fn is_given_up(&self) -> bool {
+        each!(self, test => test.is_given_up())
+    }
 }

@@ -176,9 +176,11 @@ impl Sizes {
             let of = |part: &Part| {
                 let AnyTest::BackToBack(test) = &part.test else { return None };
                 // Where the longest burst allowed lost nothing, there is no longest one.
-                let Summary { mean, min, max, .. } = test.result().filter(|bursts| bursts.endless == 0)?.frames;
-                let (name, words) = ("longest burst".to_owned(), format!("{} frames", number(mean, 1)));
-                Some(Place { name, size: part.size, y: mean, range: Some([min, max]), words, label: "" })
+                let bursts = test.result().filter(|bursts| bursts.endless == 0)?;
+                let Summary { mean, min, max, .. } = bursts.frames;
+                let label = if bursts.is_at_least() { AT_LEAST } else { "" };
+                let (name, words) = ("longest burst".to_owned(), format!("{label}{} frames", number(mean, 1)));
+                Some(Place { name, size: part.size, y: mean, range: Some([min, max]), words, label })
             };
             run.report.parts().iter().filter_map(of).collect()
         });

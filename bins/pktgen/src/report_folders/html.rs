@@ -143,9 +143,10 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
         (AnyTest::BackToBack(test), Setup::BackToBack { throughput, most, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
                 let of = |forwarded: f64| number(bursts.corrected_seconds(forwarded) * 1e3, 4);
-                let least = most.map_or_else(String::new, |most| format!("{} to ", of(most.min(bursts.rate))));
-                let frames = ("back-to-back, frames".to_owned(), number(bursts.frames.mean, 1));
-                vec![frames, ("corrected buffer, ms".to_owned(), least + &of(*throughput))]
+                let least = if bursts.is_at_least() { "at least " } else { "" };
+                let from = most.map_or_else(String::new, |most| format!("{} to ", of(most.min(bursts.rate))));
+                let frames = ("back-to-back, frames".to_owned(), format!("{least}{}", number(bursts.frames.mean, 1)));
+                vec![frames, ("corrected buffer, ms".to_owned(), format!("{least}{from}{}", of(*throughput)))]
             })
         }
         (AnyTest::Recovery(test), _) => {

@@ -82,7 +82,8 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         // Of a figure by fewer repetitions than were asked for the reason says why.
         let is_mean = matches!(part.test, AnyTest::BackToBack(_) | AnyTest::Recovery(_) | AnyTest::Frmol(_));
-        notes.extend(limit.filter(|_| is_mean && row.value.is_some()).map(|limit| format!("it ended early: {limit}")));
+        let is_early = is_mean && row.value.is_some() && part.test.is_given_up();
+        notes.extend(limit.filter(|_| is_early).map(|limit| format!("it ended early: {limit}")));
         notes.extend(open.then(|| "not finished".to_owned()));
         let is_per_rate = matches!(part.test, AnyTest::Latency(_) | AnyTest::FrameLoss(_));
         // A row of a test that has no rate yet is that of all.
@@ -317,16 +318,21 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     } else {
         String::new()
     };
-    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{late}");
-    // It goes on behind the longest burst that was sent.
-    let bound = (bursts.endless > 0).then_some(Bound::AtLeast);
+    let open = match bursts.open {
+        0 => String::new(),
+        open if open == count => "; at least: above it frames may be lost for bursts of the generator".to_owned(),
+        open => format!("; at least: above {open} of them frames may be lost for bursts of the generator"),
+    };
+    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}");
+    // It goes on behind the longest burst that was sent, or that is known.
+    let bound = bursts.is_at_least().then_some(Bound::AtLeast);
     let mut rows = vec![Row { bound, ..row("back-to-back".to_owned(), Some(mean), "frames", note) }];
     if let Setup::BackToBack { throughput, most, .. } = setup {
         let milliseconds = |forwarded: f64| bursts.corrected_seconds(forwarded) * 1e3;
         let most = most.map(|most| most.min(bursts.rate));
         let range = most.map_or_else(String::new, |most| format!(" to {}", pps(most)));
         let stopped = if most.is_some() { STOPPED } else { "" };
-        let least = if bursts.endless > 0 { "at least: " } else { "" };
+        let least = if bursts.is_at_least() { "at least: " } else { "" };
         let note = format!("{least}of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
         let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
         let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
