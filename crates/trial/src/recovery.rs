@@ -3,12 +3,17 @@
 use crate::error::within;
 use crate::method::{Desk, Plan};
 use crate::profile::{AFTER_OVERLOAD, OVERLOAD};
-use crate::{Error, Outcome, Profile, RecoveryPlan, Summary, Traffic};
+use crate::{Error, Limit, Outcome, Profile, Reason, RecoveryPlan, Summary, Traffic};
 use serde::{Deserialize, Serialize};
+
+/// The share of the time after the overload in which the last frame may be lost of a device that has recovered.
+const LATEST: f64 = 0.9;
 
 /// Overload, and then half of it: how long is the device still losing frames?
 ///
 /// The overload is 110 % of the throughput, or the highest rate if that is less, and the rate after it "50% of the above rate".
+///
+/// A repetition whose last lost frame the generator may have cost is void; after three, the shortest time of these is the most that it took.
 ///
 /// ```
 /// use trial::{Method, Outcome, Recovery, Traffic};
@@ -34,6 +39,9 @@ pub struct Recovery {
     lossless: u64,
     /// The fewest frames lost in a repetition that lost any.
     lost: Option<u64>,
+    at_most: u64,
+    /// The shortest time of the void repetitions in a row, and the frames lost in that.
+    open: Option<(f64, u64)>,
 }
 
 /// How a device recovered.
@@ -53,6 +61,9 @@ pub struct Recovered {
     /// The fewest frames that were lost in one of the other repetitions, during the overload and after it.
     #[serde(default)]
     pub lost: u64,
+    /// Repetitions that may have taken less, as the generator may be why the last frame was lost.
+    #[serde(default)]
+    pub at_most: u64,
 }
 
 impl Recovery {
@@ -74,6 +85,8 @@ impl Recovery {
             unrecovered: 0,
             lossless: 0,
             lost: None,
+            at_most: 0,
+            open: None,
         })
     }
 
@@ -87,9 +100,9 @@ impl Recovery {
     #[must_use]
     pub fn result(&self) -> Option<Recovered> {
         let seconds = Summary::of(&self.recovered);
-        let Self { overload, unrecovered, lossless, .. } = *self;
+        let Self { overload, unrecovered, lossless, at_most, .. } = *self;
         let (any, lost) = (seconds.is_some() || unrecovered + lossless > 0, self.lost.unwrap_or(0));
-        any.then_some(Recovered { overload, seconds, unrecovered, lossless, lost })
+        any.then_some(Recovered { overload, seconds, unrecovered, lossless, lost, at_most })
     }
 }
 
@@ -121,7 +134,24 @@ impl Plan for Recovery {
         outcome.last_lost.is_some()
     }
 
+    fn leave_open(&mut self, _traffic: &Traffic, outcome: &Outcome) -> Option<u32> {
+        let this = outcome.last_lost.map(|last| (last, outcome.sent.saturating_sub(outcome.received)));
+        self.open =
+            [self.open, this].into_iter().flatten().reduce(|one, other| if other.0 < one.0 { other } else { one });
+        None
+    }
+
+    fn unreachable(&mut self, limit: &Limit) -> bool {
+        let shortest = self.open.take().filter(|(last, _)| *last <= self.plan.recovery_seconds * LATEST);
+        let Some((last, lost)) = shortest.filter(|_| limit.reason == Reason::Bursts) else { return false };
+        self.recovered.push(last.max(0.0));
+        self.lost = Some(self.lost.map_or(lost, |fewest| fewest.min(lost)));
+        self.at_most += 1;
+        true
+    }
+
     fn count(&mut self, _traffic: Traffic, outcome: &Outcome) {
+        self.open = None;
         let lost = outcome.sent.saturating_sub(outcome.received);
         if lost == 0 {
             self.lossless += 1;
@@ -131,7 +161,7 @@ impl Plan for Recovery {
         match outcome.last_lost {
             None => self.recovered.push(0.0),
             // Not a number is not recovered either.
-            Some(last) if last <= self.plan.recovery_seconds * 0.9 => self.recovered.push(last.max(0.0)),
+            Some(last) if last <= self.plan.recovery_seconds * LATEST => self.recovered.push(last.max(0.0)),
             Some(_) => self.unrecovered += 1,
         }
     }

@@ -279,6 +279,26 @@ fn a_recovery_that_a_burst_may_have_made_is_void() {
     assert_eq!(test.tell(&outcome).unwrap(), Verdict::Void(Reason::Bursts));
     outcome.last_lost = None;
     assert_eq!(test.tell(&outcome).unwrap(), Verdict::Counted);
+    // The shortest time of three is the most that it took.
+    for (last, verdict) in [(0.3, Verdict::Void(Reason::Bursts)), (0.2, Verdict::Void(Reason::Bursts))] {
+        outcome.last_lost = Some(last);
+        assert_eq!(test.tell(&outcome).unwrap(), verdict);
+    }
+    outcome.last_lost = Some(0.4);
+    assert_eq!(test.tell(&outcome).unwrap(), Verdict::Limit(Reason::Bursts));
+    (outcome.last_lost, outcome.doubtful) = (Some(0.1), 0);
+    assert_eq!(test.tell(&outcome).unwrap(), Verdict::Counted);
+    let result = test.result().unwrap();
+    assert_eq!((result.at_most, result.seconds.map(|seconds| seconds.max), test.next()), (1, Some(0.2), None));
+    assert!(!test.is_given_up());
+
+    // One that may not have recovered says nothing.
+    let mut test = Recovery::new(1e6, 2e6, &Profile::default()).unwrap();
+    (outcome.last_lost, outcome.doubtful) = (Some(1.95), 5);
+    while test.next().is_some() {
+        test.tell(&outcome).unwrap();
+    }
+    assert!(test.is_given_up() && test.result().is_none());
 }
 
 #[test]

@@ -47,6 +47,8 @@ impl Found {
 
 /// What stands at the mark of a lower bound.
 const AT_LEAST: &str = "\u{2265}";
+/// The same of an upper bound.
+const AT_MOST: &str = "\u{2264}";
 
 /// A point of a series.
 struct Place {
@@ -201,7 +203,11 @@ impl Sizes {
                 let AnyTest::Recovery(test) = &part.test else { return None };
                 let result = test.result()?;
                 let Summary { mean, min, max, .. } = result.seconds?;
-                let label = if result.unrecovered > 0 { AT_LEAST } else { "" };
+                let label = match (result.unrecovered, result.at_most) {
+                    (0, 0) => "",
+                    (0, _) => AT_MOST,
+                    _ => AT_LEAST,
+                };
                 let (name, words) = ("recovery".to_owned(), format!("{label}{} s", number(mean, 4)));
                 let range = Some([min * 1e3, max * 1e3]);
                 Some(Place { name, size: part.size, y: mean * 1e3, range, words, label })

@@ -151,8 +151,12 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
         }
         (AnyTest::Recovery(test), _) => {
             let words = |result: Recovered| {
-                let least = if result.unrecovered > 0 { "at least " } else { "" };
-                Some(format!("{least}{}", number(result.seconds?.mean * 1e3, 2)))
+                let bound = match (result.unrecovered, result.at_most) {
+                    (0, 0) => "",
+                    (0, _) => "at most ",
+                    _ => "at least ",
+                };
+                Some(format!("{bound}{}", number(result.seconds?.mean * 1e3, 2)))
             };
             test.result().and_then(words).map(|words| ("recovery, ms".to_owned(), words)).into_iter().collect()
         }

@@ -384,7 +384,8 @@ fn recovery_takes_as_long_as_the_cable_takes() {
     let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
     let report = trial::Report::read(&lines).unwrap();
     let AnyTest::Recovery(test) = &report.parts().last().unwrap().test else { panic!("{run:#}") };
-    let median = test.result().unwrap().seconds.unwrap().median;
-    println!("recovery {median} s, on average {seconds} s");
-    assert!((median - 0.8).abs() <= 0.08, "{run:#}");
+    let result = test.result().unwrap();
+    let median = result.seconds.unwrap().median;
+    println!("recovery {median} s, on average {seconds} s, {} at most", result.at_most);
+    assert!(median >= 0.72 && (result.at_most > 0 || median <= 0.88), "{run:#}");
 }

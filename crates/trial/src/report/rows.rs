@@ -39,7 +39,7 @@ pub struct Row {
 pub enum Bound {
     /// It is that or more: a rate or a buffer of a device that does better, the recovery of one that takes longer.
     AtLeast,
-    /// It is that or less: a loss.
+    /// It is that or less: a loss, or a recovery, of which the generator may be the reason.
     AtMost,
 }
 
@@ -361,9 +361,18 @@ fn recovery(result: &crate::Recovered) -> Row {
         let many = if result.lost > 0 { format!(" {} times", result.lossless) } else { String::new() };
         note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
+    if result.at_most > 0 && result.seconds.is_some() {
+        let many = if result.unrecovered > 0 { format!(" {} times", result.at_most) } else { String::new() };
+        note += &format!("; at most{many}: frames may be lost for bursts of the generator");
+    }
     let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
-    let bound = row.value.filter(|_| result.unrecovered > 0).map(|_| Bound::AtLeast);
-    Row { interval: row.value.map(|value| [value, value + gap]), bound, ..row }
+    let bound = match (row.value, result.unrecovered, result.at_most) {
+        (None, ..) | (_, 0, 0) => None,
+        (_, 0, _) => Some(Bound::AtMost),
+        _ => Some(Bound::AtLeast),
+    };
+    let least = if result.at_most > 0 { 0.0 } else { 1.0 };
+    Row { interval: row.value.map(|value| [value * least, value + gap]), bound, ..row }
 }
 
 fn offered(result: &crate::Offered, setup: &Setup) -> Row {
