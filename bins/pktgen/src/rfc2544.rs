@@ -87,7 +87,8 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let progress = Progress::new(&profile, args, sizes.len());
     let counted = |part: &&Part| has_counted(part, &profile);
     let has_counted = known.iter().any(|part| counted(&part));
-    let has_answer = known.iter().filter(counted).any(|part| is_asked_for(args, &part.setup));
+    let is_answer = |part: &&Part| counted(part) || is_bounded(&part.test);
+    let has_answer = known.iter().filter(is_answer).any(|part| is_asked_for(args, &part.setup));
     let (held, stop) = (Held::default(), Stop::on_signals()?);
     let mut bench = Bench {
         args,
@@ -252,6 +253,11 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
     }
     profile.check().map_err(Failure::usage)?;
     profile.throughput.goals.iter().try_for_each(trial::Goal::check).map_err(Failure::usage)
+}
+
+/// Whether void trials have made a bound: of a recovery.
+fn is_bounded(test: &AnyTest) -> bool {
+    matches!(test, AnyTest::Recovery(test) if test.result().is_some())
 }
 
 /// Frames a second that a line carries.
@@ -449,7 +455,7 @@ impl Bench<'_> {
             let verdict = test.tell(&outcome).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
             let counted = verdict == Verdict::Counted && !next.warm_up;
             self.has_counted |= counted;
-            self.has_answer |= counted && is_asked_for(self.args, setup);
+            self.has_answer |= (counted || is_bounded(&test)) && is_asked_for(self.args, setup);
             self.progress.told(&outcome, verdict);
             // What was measured is kept by now, whatever comes.
             if !self.stop.is_signalled() {

@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 /// The share of a burst's frames by which it may be too long, as it was late and the device made room meanwhile.
 const LATE_SHARE: f64 = 0.01;
 
+/// Frames of the first burst.
+const FIRST: u64 = 64;
+
 /// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
 /// 12.3.3, which RFC 9004, 6.2 demands).
 ///
-/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long. If it is open each time
-/// whether the device lost frames of a length or the generator, the search goes on below it, and what it finds is at least so much.
+/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long. Where a length was void
+/// three times, the search goes on below it, and what it finds is at least so much.
 ///
 /// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
 ///
@@ -63,7 +66,7 @@ pub struct Bursts {
     pub rate: f64,
     /// Searches in which the longest burst that was allowed lost nothing. Then the result is likely invalid (RFC 9004, 6.2).
     pub endless: u64,
-    /// Searches above whose longest burst it is open whether the device lost frames, or the generator: it may take more.
+    /// Searches in which longer bursts were void: the device may take more.
     #[serde(default)]
     pub open: u64,
     /// The most, in seconds, by which a burst that was found took longer to send, or to reach the device, than its rate has it.
@@ -78,10 +81,11 @@ impl Bursts {
         self.frames.mean / self.rate
     }
 
-    /// Returns whether the longest burst is a lower bound.
+    /// Returns whether the longest burst is a lower bound, with the frames a second that the device forwards: one that may be too long, too,
+    /// is none.
     #[must_use]
-    pub fn is_at_least(&self) -> bool {
-        self.endless + self.open > 0
+    pub fn is_at_least(&self, throughput: f64) -> bool {
+        self.endless + self.open > 0 && self.too_long_by(throughput) < 1.0
     }
 
     /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
@@ -150,7 +154,9 @@ impl BackToBack {
         match self.bad {
             Some(bad) => self.good + (bad - self.good) / 2,
             // The search before has a hint, though each is independent of its bounds.
-            None if self.good == 0 => self.found.last().map_or(64, |found| whole(found / 2.0).max(1)).min(self.longest),
+            None if self.good == 0 => {
+                self.found.last().map_or(FIRST, |found| whole(found / 2.0).max(1)).min(self.longest)
+            }
             None => self.good.saturating_mul(2).min(self.longest),
         }
     }
@@ -206,8 +212,8 @@ impl Plan for BackToBack {
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {
-        // Below a burst that lost nothing there is nothing to find.
-        if limit.reason != Reason::Bursts || self.good == 0 {
+        let is_late = matches!(limit.reason, Reason::Bursts | Reason::Rate);
+        if !is_late || (self.good == 0 && self.frames() <= FIRST) {
             return false;
         }
         (self.bad, self.is_open, self.lost) = (Some(self.frames()), true, 0);

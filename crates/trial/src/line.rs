@@ -95,9 +95,12 @@ impl Line {
         outcome.last_lost = outcome.last_lost.map(|last| if last.is_finite() { last } else { f64::MAX });
         outcome.away = outcome.away.filter(|away| away.is_finite());
         outcome.late = outcome.late.filter(|late| late.is_finite());
-        outcome.delays = outcome.delays.filter(|delays| {
+        let is_finite = |delays: &crate::Delays| {
             [delays.min, delays.mean, delays.median, delays.p999, delays.max].iter().all(|delay| delay.is_finite())
-        });
+        };
+        (outcome.delays, outcome.other_delays) =
+            (outcome.delays.filter(is_finite), outcome.other_delays.filter(is_finite));
+        outcome.growth = outcome.growth.filter(|growth| growth.is_finite());
         Self::Trial { trial, outcome }
     }
 }

@@ -13,7 +13,7 @@ const LATEST: f64 = 0.9;
 ///
 /// The overload is 110 % of the throughput, or the highest rate if that is less, and the rate after it "50% of the above rate".
 ///
-/// A repetition whose last lost frame the generator may have cost is void; after three, the shortest time of these is the most that it took.
+/// A repetition whose last lost frame the generator may have cost is void; after three, the longest time of these is the most that it took.
 ///
 /// ```
 /// use trial::{Method, Outcome, Recovery, Traffic};
@@ -40,7 +40,7 @@ pub struct Recovery {
     /// The fewest frames lost in a repetition that lost any.
     lost: Option<u64>,
     at_most: u64,
-    /// The shortest time of the void repetitions in a row, and the frames lost in that.
+    /// The longest time of the void repetitions in a row, and the fewest frames lost in one.
     open: Option<(f64, u64)>,
 }
 
@@ -136,15 +136,16 @@ impl Plan for Recovery {
 
     fn leave_open(&mut self, _traffic: &Traffic, outcome: &Outcome) -> Option<u32> {
         let this = outcome.last_lost.map(|last| (last, outcome.sent.saturating_sub(outcome.received)));
-        self.open =
-            [self.open, this].into_iter().flatten().reduce(|one, other| if other.0 < one.0 { other } else { one });
+        let both = |one: (f64, u64), other: (f64, u64)| (one.0.max(other.0), one.1.min(other.1));
+        self.open = [self.open, this].into_iter().flatten().reduce(both);
         None
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {
-        let shortest = self.open.take().filter(|(last, _)| *last <= self.plan.recovery_seconds * LATEST);
-        let Some((last, lost)) = shortest.filter(|_| limit.reason == Reason::Bursts) else { return false };
-        self.recovered.push(last.max(0.0));
+        let longest = self.open.take().filter(|(last, _)| *last <= self.plan.recovery_seconds * LATEST);
+        let Some((last, lost)) = longest.filter(|_| limit.reason == Reason::Bursts) else { return false };
+        // The next frame came through.
+        self.recovered.push(last.max(0.0) + 1.0 / (self.overload * AFTER_OVERLOAD));
         self.lost = Some(self.lost.map_or(lost, |fewest| fewest.min(lost)));
         self.at_most += 1;
         true

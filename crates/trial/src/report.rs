@@ -243,6 +243,7 @@ impl Part {
     fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<()> {
         self.test.next().filter(|next| is_same(next, trial))?;
         match self.test.tell(outcome).ok()? {
+            Verdict::Counted if trial.warm_up => {}
             Verdict::Counted => {
                 self.duplicate = self.duplicate.saturating_add(outcome.duplicate);
                 self.reordered = self.reordered.saturating_add(outcome.reordered);

@@ -370,7 +370,7 @@ fn what_came_otherwise_is_told_and_latency_is_that_of_the_worse_way() {
     let values: Vec<_> = rows.iter().map(|row| row.value).collect();
     assert_eq!(values, [Some(310.0), Some(300.0), Some(500.0)], "mean, typical, worst-case");
     for row in rows {
-        assert!(row.note.ends_with("; 3,000 frames came twice; 1 frame came out of order"), "{row:?}");
+        assert!(row.note.ends_with("; 3,000 frames came twice in all; 1 frame came out of order in all"), "{row:?}");
     }
 }
 

@@ -213,6 +213,9 @@ impl FromStr for Chosen {
     }
 }
 
+/// Seconds of the longest search that a profile may have.
+const LONGEST_SEARCH: f64 = 1e6;
+
 impl Rfc2544Args {
     /// The sizes to measure with.
     pub(crate) fn sizes(&self) -> Result<Vec<Size>, String> {
@@ -265,11 +268,13 @@ impl Rfc2544Args {
             let time = self.trial_time.map_or(goal.final_seconds, |time| time.as_secs_f64());
             let trials = self.repetitions.map_or(goal.duration_sum / goal.final_seconds, f64::from);
             let initial = goal.initial_seconds.min(time);
-            let longer = (trials * time / goal.duration_sum).max(1.0);
-            most_seconds = f64::max(most_seconds, profile.throughput.most_seconds * longer);
+            // What takes longer may go on for longer; a search by halves has its end.
+            if self.profile != Named::Rfc2544 {
+                let longer = (trials * time / goal.duration_sum).max(1.0);
+                most_seconds = f64::max(most_seconds, (profile.throughput.most_seconds * longer).min(LONGEST_SEARCH));
+            }
             *goal = Goal { width, final_seconds: time, initial_seconds: initial, duration_sum: trials * time, ..*goal };
         }
-        // What takes longer may go on for longer.
         profile.throughput.most_seconds = most_seconds;
         if let Some(time) = self.trial_time {
             let whole = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
@@ -387,11 +392,22 @@ mod tests {
     #[test]
     fn longer_searches_have_the_time_for_a_result() {
         let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b"];
-        for option in [["--trial-time", "60s"], ["--trial-time", "14s"], ["--repetitions", "600"]] {
-            let Command::Rfc2544(args) = Args::parse_from([&words[..], &option].concat()).command else {
+        let profile_of = |options: &[&str]| {
+            let Command::Rfc2544(args) = Args::parse_from([&words[..], options].concat()).command else {
                 panic!("{words:?}");
             };
-            let profile = args.profile();
+            args.profile()
+        };
+        for options in [
+            &["--trial-time", "1day"][..],
+            &["--trial-time", "1h", "--repetitions", "1000"],
+            &["--profile", "rfc2544", "--trial-time", "30m"],
+            &["--profile", "rfc2544", "--repetitions", "50"],
+        ] {
+            profile_of(options).check().unwrap();
+        }
+        for option in [["--trial-time", "60s"], ["--trial-time", "14s"], ["--repetitions", "600"]] {
+            let profile = profile_of(&option);
             let mut test = trial::Throughput::new(profile.throughput.goals.clone(), 1e3..=1e6, &profile).unwrap();
             let mut device = Device::new(Truth { capacity: 4e5, ..Truth::default() }, 1);
             while let Some(trial) = test.next() {

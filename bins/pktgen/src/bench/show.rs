@@ -24,6 +24,7 @@ fn rows(experiment: &Experiment, results: &Results) -> Vec<Vec<String>> {
         let latency = one.latency().map_or("-".to_owned(), |latency| number(latency.median, 1));
         let note = one.failed.as_deref().map_or_else(String::new, |why| match one.times() {
             0 => printable(why),
+            1 => format!("measured once only: {}", printable(why)),
             times => format!("measured {times} times only: {}", printable(why)),
         });
         let point = experiment.name_of(one.point);

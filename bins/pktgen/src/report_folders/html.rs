@@ -143,10 +143,16 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
         (AnyTest::BackToBack(test), Setup::BackToBack { throughput, most, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
                 let of = |forwarded: f64| number(bursts.corrected_seconds(forwarded) * 1e3, 4);
-                let least = if bursts.is_at_least() { "at least " } else { "" };
+                let least = if bursts.is_at_least(most.unwrap_or(*throughput)) { "at least " } else { "" };
                 let from = most.map_or_else(String::new, |most| format!("{} to ", of(most.min(bursts.rate))));
                 let frames = ("back-to-back, frames".to_owned(), format!("{least}{}", number(bursts.frames.mean, 1)));
-                vec![frames, ("corrected buffer, ms".to_owned(), format!("{least}{from}{}", of(*throughput)))]
+                vec![
+                    frames,
+                    (
+                        "corrected buffer, ms".to_owned(),
+                        format!("{}{from}{}", if most.is_none() { least } else { "" }, of(*throughput)),
+                    ),
+                ]
             })
         }
         (AnyTest::Recovery(test), _) => {
@@ -154,7 +160,8 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
                 let bound = match (result.unrecovered, result.at_most) {
                     (0, 0) => "",
                     (0, _) => "at most ",
-                    _ => "at least ",
+                    (_, 0) => "at least ",
+                    _ => "about ",
                 };
                 Some(format!("{bound}{}", number(result.seconds?.mean * 1e3, 2)))
             };

@@ -47,7 +47,7 @@ pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, judge: Judge)
 
 /// So large a share of a count, rounded down.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count; saturates")]
-fn due_share(share: f64, count: u64) -> u64 {
+fn share_of(count: u64, share: f64) -> u64 {
     (real(count) * share).floor() as u64
 }
 
@@ -78,9 +78,18 @@ fn worse(one: Outcome, other: Outcome, traffic: &Traffic, judge: Judge) -> Outco
     };
     let (worse, other) = if is_first { (one, other) } else { (other, one) };
     let mut joined = joined(worse, &other);
-    if let Judge::Forwarded = judge {
+    match judge {
         // Rates are by the time of their own way.
-        joined.seconds = worse.seconds;
+        Judge::Forwarded => joined.seconds = worse.seconds,
+        // What the other way lost for certain leaves less in doubt. Which frame was the last is another matter.
+        Judge::Loss { .. } if !matches!(traffic, Traffic::Overload { .. }) => {
+            let certain = share_of(worse.sent, other.loss_range()[0]);
+            if certain > 0 {
+                joined.doubtful =
+                    joined.doubtful.min((worse.sent - worse.received.min(worse.sent)).saturating_sub(certain));
+            }
+        }
+        Judge::Loss { .. } => {}
     }
     joined
 }
@@ -89,11 +98,6 @@ fn worse(one: Outcome, other: Outcome, traffic: &Traffic, judge: Judge) -> Outco
 fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.link_fell |= other.link_fell;
     worse.away = [worse.away, other.away].into_iter().flatten().reduce(f64::max);
-    // What the other way lost for certain leaves less in doubt.
-    let certain = due_share(other.loss_range()[0], worse.sent);
-    if certain > 0 {
-        worse.doubtful = worse.doubtful.min(worse.sent.saturating_sub(worse.received).saturating_sub(certain));
-    }
     // What is known of the last lost frame may be of either.
     worse.doubtful = worse.doubtful.max(if other.last_lost.is_some() { other.doubtful } else { 0 });
     worse.own = worse.own.saturating_add(other.own);

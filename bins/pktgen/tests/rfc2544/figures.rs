@@ -88,7 +88,7 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
             let (bursts, _) = bursts(path);
             let too_long = bursts.too_long_by(2_000.0);
             println!("a burst of {burst}, and 190 is true; too long by at most {too_long}");
-            assert!((190.0 * 0.98..=190.0 + 6.0 + too_long.ceil()).contains(&burst), "{run:#}");
+            assert!(burst <= 190.0 + 6.0 + too_long.ceil() && (burst >= 190.0 * 0.98 || bursts.open > 0), "{run:#}");
         }
         None => assert_reason(&run, path, "back-to-back"),
     }
@@ -96,7 +96,8 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     match value(&run, "recovery") {
         Some(seconds) => {
             println!("recovery {seconds} s");
-            assert!((0.0..=0.04).contains(&seconds), "{run:#}");
+            let is_bound = notes(&run).contains("; at most: frames may be lost");
+            assert!(seconds >= 0.0 && (seconds <= 0.04 || is_bound), "{run:#}");
         }
         None => assert_reason(&run, path, "recovery"),
     }

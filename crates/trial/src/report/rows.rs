@@ -98,11 +98,14 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             let late = frames(part.late);
             format!("{late} came after the drain of a trial: losses are too high by up to as many")
         }));
-        // RFC 2544, 10.
+        // RFC 2544, 10. They are of all trials that count, of a test with several rates, too.
         let counts =
             [(part.duplicate, "came twice"), (part.reordered, "came out of order"), (part.damaged, "came damaged")];
         notes.extend(
-            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", frames(*count))),
+            counts
+                .iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, what)| format!("{} {what} in all", frames(*count))),
         );
         notes.retain(|note| !note.is_empty());
         row.note = notes.join("; ");
@@ -308,35 +311,38 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         0 => String::new(),
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
     };
-    let late = match setup {
-        Setup::BackToBack { throughput, most, .. } => bursts.too_long_by(most.unwrap_or(*throughput)),
+    let forwarded = match setup {
+        Setup::BackToBack { throughput, most, .. } => most.unwrap_or(*throughput),
         _ => 0.0,
     };
+    let late = bursts.too_long_by(forwarded);
     let late = if late >= 1.0 {
         let (frames, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
         format!("; too long by at most {frames}: the machine stopped generator or device for {pause} in a burst")
     } else {
         String::new()
     };
+    let is_at_least = bursts.is_at_least(forwarded);
+    let least = if is_at_least { "at least: " } else { "" };
     let open = match bursts.open {
         0 => String::new(),
-        open if open == count => "; at least: above it frames may be lost for bursts of the generator".to_owned(),
-        open => format!("; at least: above {open} of them frames may be lost for bursts of the generator"),
+        open if open == count => format!("; {least}longer ones were void"),
+        open => format!("; {least}longer ones were void {open} times"),
     };
     let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}");
     // It goes on behind the longest burst that was sent, or that is known.
-    let bound = bursts.is_at_least().then_some(Bound::AtLeast);
+    let bound = is_at_least.then_some(Bound::AtLeast);
     let mut rows = vec![Row { bound, ..row("back-to-back".to_owned(), Some(mean), "frames", note) }];
     if let Setup::BackToBack { throughput, most, .. } = setup {
         let milliseconds = |forwarded: f64| bursts.corrected_seconds(forwarded) * 1e3;
         let most = most.map(|most| most.min(bursts.rate));
         let range = most.map_or_else(String::new, |most| format!(" to {}", pps(most)));
         let stopped = if most.is_some() { STOPPED } else { "" };
-        let least = if bursts.is_at_least() { "at least: " } else { "" };
         let note = format!("{least}of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
         let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
         let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
-        rows.push(Row { interval, bound, ..row });
+        // Of an interval nobody knows where in it the bound lies.
+        rows.push(Row { interval, bound: bound.filter(|_| interval.is_none()), ..row });
     }
     rows
 }
@@ -351,7 +357,7 @@ fn recovery(result: &crate::Recovered) -> Row {
     if let Some(Summary { count, min, max, .. }) = result.seconds {
         note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
         if max > min {
-            note += &format!("; {} to {} in {count}", shown(min, "s"), shown(max, "s"));
+            note += &format!("; {} to {} in {count} trials", shown(min, "s"), shown(max, "s"));
         }
     }
     if result.unrecovered > 0 {
@@ -362,17 +368,19 @@ fn recovery(result: &crate::Recovered) -> Row {
         note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
     if result.at_most > 0 && result.seconds.is_some() {
-        let many = if result.unrecovered > 0 { format!(" {} times", result.at_most) } else { String::new() };
-        note += &format!("; at most{many}: frames may be lost for bursts of the generator");
+        let most = if result.unrecovered > 0 { format!("{} times", result.at_most) } else { "at most".to_owned() };
+        note += &format!("; {most}: bursts of the generator may be why the last frame was lost");
     }
     let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
     let bound = match (row.value, result.unrecovered, result.at_most) {
         (None, ..) | (_, 0, 0) => None,
         (_, 0, _) => Some(Bound::AtMost),
-        _ => Some(Bound::AtLeast),
+        (_, _, 0) => Some(Bound::AtLeast),
+        // Some took longer, and some less.
+        _ => None,
     };
-    let least = if result.at_most > 0 { 0.0 } else { 1.0 };
-    Row { interval: row.value.map(|value| [value * least, value + gap]), bound, ..row }
+    let interval = row.value.filter(|_| result.unrecovered == 0 && result.at_most == 0);
+    Row { interval: interval.map(|value| [value, value + gap]), bound, ..row }
 }
 
 fn offered(result: &crate::Offered, setup: &Setup) -> Row {
