@@ -399,9 +399,9 @@ mod tests {
             args.profile()
         };
         for options in [
-            &["--trial-time", "1day"][..],
-            &["--trial-time", "1h", "--repetitions", "1000"],
-            &["--profile", "rfc2544", "--trial-time", "30m"],
+            &["--trial-time", "86400s"][..],
+            &["--trial-time", "3600s", "--repetitions", "1000"],
+            &["--profile", "rfc2544", "--trial-time", "1800s"],
             &["--profile", "rfc2544", "--repetitions", "50"],
         ] {
             profile_of(options).check().unwrap();
