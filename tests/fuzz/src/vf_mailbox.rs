@@ -80,8 +80,11 @@ fn ask(mailbox: &mut Mailbox<Played>, request: u8) -> Result<()> {
 }
 
 const RESET: u8 = 0;
-/// More than the most exchanges of a request, each with the most messages, each with the most reads of a wait that has no time.
-const MOST_READS: u32 = 8 * 3 * 16 * 200;
+/// More than the most exchanges of a request, each sent as often as it may be, each with the most messages, each with the most reads of a
+/// wait that has no time.
+const MOST_READS: u32 = 8 * 8 * 16 * 200;
+/// The kind of message that no byte has room for: what is said of its own accord.
+const NOTICE: u8 = 0x1F;
 /// Where the mailbox and its memory are (82599 datasheet 8.3).
 const MAILBOX: u32 = 0x2FC;
 const MEMORY: std::ops::Range<u32> = 0x200..0x240;
@@ -116,9 +119,10 @@ impl Bar for Said {
         match offset {
             MAILBOX => words.pop_front().unwrap_or(0).into(),
             // A byte is a kind of message or a small number, and the bits of its outcome.
-            _ if MEMORY.contains(&offset) => {
-                words.pop_front().map_or(0, |byte| u32::from(byte & 0x1F) | u32::from(byte & 0xE0) << 24)
-            }
+            _ if MEMORY.contains(&offset) => words.pop_front().map_or(0, |byte| {
+                let kind = if byte & 0x1F == NOTICE { 0x100 } else { (byte & 0x1F).into() };
+                kind | u32::from(byte & 0xE0) << 24
+            }),
             _ => 0,
         }
     }
@@ -165,5 +169,21 @@ mod tests {
     #[test]
     fn a_good_physical_function_grants_everything() {
         assert_eq!(super::granted(include_bytes!("../../../fuzz/corpus/vf_mailbox/granted")), 10);
+    }
+
+    /// Notices took the place of the answer, and more of them came than are read: the request is sent again, and answered.
+    #[test]
+    fn an_answer_that_notices_replaced_is_asked_for_again() {
+        const OVER: u8 = 0x80;
+        // Its own, acknowledged, and something was said.
+        const SAID: u8 = 0x34;
+        const CLEAR_TO_SEND: u8 = 0x20;
+        const GRANTED: u8 = 0x80;
+        let message = |first: u8, second: u8| [&[SAID, SAID, first, second][..], &[0; 14]].concat();
+        let mut input = vec![1, super::RESET, OVER, OVER, SAID, SAID];
+        (0..16).for_each(|_| input.extend(message(super::NOTICE | CLEAR_TO_SEND, 0)));
+        input.extend([SAID, SAID]);
+        input.extend(message(1 | GRANTED, 2));
+        assert_eq!(super::granted(&input), 1);
     }
 }
