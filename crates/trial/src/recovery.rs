@@ -3,7 +3,7 @@
 use crate::error::within;
 use crate::method::{Desk, Plan};
 use crate::profile::{AFTER_OVERLOAD, OVERLOAD};
-use crate::{Error, Limit, Outcome, Profile, Reason, RecoveryPlan, Summary, Traffic};
+use crate::{Bound, Error, Limit, Outcome, Profile, Reason, RecoveryPlan, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// The share of the time after the overload in which the last frame may be lost of a device that has recovered.
@@ -64,6 +64,19 @@ pub struct Recovered {
     /// Repetitions that may have taken less, as the generator may be why the last frame was lost.
     #[serde(default)]
     pub at_most: u64,
+}
+
+impl Recovered {
+    /// Returns what the mean of [`Self::seconds`] bounds; `None` if it is exact, if there is none, or if some took longer and some less.
+    #[must_use]
+    pub fn bound(&self) -> Option<Bound> {
+        self.seconds?;
+        match (self.unrecovered, self.at_most) {
+            (0, 1..) => Some(Bound::AtMost),
+            (1.., 0) => Some(Bound::AtLeast),
+            _ => None,
+        }
+    }
 }
 
 impl Recovery {

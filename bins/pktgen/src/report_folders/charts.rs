@@ -5,7 +5,7 @@ use super::{base, highest};
 use crate::page::chart::{Axis, Chart, Kind, Look, Point, Series};
 use crate::page::markup::Markup;
 use crate::page::scale::{number, real};
-use trial::{AnyTest, Goal, LatencyResult, Part, Report, Summary};
+use trial::{AnyTest, Bound, Goal, LatencyResult, Part, Report, Summary};
 
 /// Draws all that was measured.
 pub(super) fn draw(page: &mut Markup, runs: &[Run<'_>]) {
@@ -204,11 +204,10 @@ impl Sizes {
                 let AnyTest::Recovery(test) = &part.test else { return None };
                 let result = test.result()?;
                 let Summary { mean, min, max, .. } = result.seconds?;
-                let label = match (result.unrecovered, result.at_most) {
-                    (0, 0) => "",
-                    (0, _) => AT_MOST,
-                    (_, 0) => AT_LEAST,
-                    _ => "",
+                let label = match result.bound() {
+                    Some(Bound::AtMost) => AT_MOST,
+                    Some(_) => AT_LEAST,
+                    None => "",
                 };
                 let (name, words) = ("recovery".to_owned(), format!("{label}{} s", number(mean, 4)));
                 let range = Some([min * 1e3, max * 1e3]);

@@ -5,7 +5,7 @@ use super::{bases, highest, limits, method, percent, unbegun};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
-use trial::{AnyTest, Method as _, Part, Recovered, Report, Setup, Traffic};
+use trial::{AnyTest, Bound, Method as _, Part, Recovered, Report, Setup, Traffic};
 
 /// Characters of a name.
 const LONGEST: usize = 200;
@@ -157,11 +157,10 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
         }
         (AnyTest::Recovery(test), _) => {
             let words = |result: Recovered| {
-                let bound = match (result.unrecovered, result.at_most) {
-                    (0, 0) => "",
-                    (0, _) => "at most ",
-                    (_, 0) => "at least ",
-                    _ => "about ",
+                let bound = match result.bound() {
+                    Some(Bound::AtMost) => "at most ",
+                    Some(_) => "at least ",
+                    None => "",
                 };
                 Some(format!("{bound}{}", number(result.seconds?.mean * 1e3, 2)))
             };

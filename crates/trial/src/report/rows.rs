@@ -372,15 +372,8 @@ fn recovery(result: &crate::Recovered) -> Row {
         note += &format!("; {most}: bursts of the generator may be why the last frame was lost");
     }
     let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
-    let bound = match (row.value, result.unrecovered, result.at_most) {
-        (None, ..) | (_, 0, 0) => None,
-        (_, 0, _) => Some(Bound::AtMost),
-        (_, _, 0) => Some(Bound::AtLeast),
-        // Some took longer, and some less.
-        _ => None,
-    };
     let interval = row.value.filter(|_| result.unrecovered == 0 && result.at_most == 0);
-    Row { interval: interval.map(|value| [value, value + gap]), bound, ..row }
+    Row { interval: interval.map(|value| [value, value + gap]), bound: result.bound(), ..row }
 }
 
 fn offered(result: &crate::Offered, setup: &Setup) -> Row {
