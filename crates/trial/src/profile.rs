@@ -165,7 +165,7 @@ impl Profile {
         }
     }
 
-    /// Checks the numbers; goals are checked by the search.
+    /// Checks the numbers, those of its goals, too.
     ///
     /// # Errors
     ///
@@ -187,6 +187,7 @@ impl Profile {
             "0, or 0.001 to 1000000 seconds",
         )?;
         duration("the limit of a search", self.throughput.most_seconds)?;
+        self.throughput.goals.iter().try_for_each(Goal::check)?;
         for repeated in [self.latency, self.frmol] {
             repetitions(repeated.repetitions)?;
             duration("a trial duration", f64::from(repeated.seconds))?;
