@@ -127,10 +127,11 @@ impl Report {
                 }
                 (Some(report), Line::Trial { trial, outcome }) => {
                     let part = report.parts.last_mut().ok_or(Error::Unexpected { number })?;
-                    part.add(&trial, &outcome).ok_or(Error::Unexpected { number })?;
+                    let counted = part.add(&trial, &outcome).ok_or(Error::Unexpected { number })?;
                     let size = part.size;
                     let at = report.parts.len() - 1;
-                    if let Some((of, lost)) = before.replace((at, outcome.sent.saturating_sub(outcome.received))) {
+                    let lost = if counted { outcome.sent.saturating_sub(outcome.received) } else { 0 };
+                    if let Some((of, lost)) = before.replace((at, lost)) {
                         let of = &mut report.parts[of];
                         of.late =
                             of.late.saturating_add(if of.size == size { outcome.from_earlier.min(lost) } else { 0 });
@@ -240,9 +241,11 @@ struct Document<'r> {
 
 impl Part {
     /// Takes the outcome of a trial; `None` if that is not the one that the test asks for.
-    fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<()> {
+    /// Returns whether the figures have it.
+    fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<bool> {
         self.test.next().filter(|next| is_same(next, trial))?;
-        match self.test.tell(outcome).ok()? {
+        let verdict = self.test.tell(outcome).ok()?;
+        match verdict {
             Verdict::Counted if trial.warm_up => {}
             Verdict::Counted => {
                 self.duplicate = self.duplicate.saturating_add(outcome.duplicate);
@@ -253,7 +256,7 @@ impl Part {
                 self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
             }
         }
-        Some(())
+        Some(verdict == Verdict::Counted && !trial.warm_up)
     }
 }
 
