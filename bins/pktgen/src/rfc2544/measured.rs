@@ -28,10 +28,16 @@ pub(crate) enum Judge {
 /// Returns the outcome of a trial: of two ways, that of the worse. An error is one of the run, as a device that is gone or a way that
 /// no frame goes.
 pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, judge: Judge) -> Result<Outcome, Failure> {
+    let jumped = run.void.is_some();
     if run.figures.iter().any(|figures| !figures.is_answered()) {
+        // A link that is not up again ends the next trial before it begins.
+        if run.trouble.is_ok() && !jumped && run.totals.ports.iter().any(link_fell) {
+            let mut outcome = Outcome::new(0, 0);
+            outcome.link_fell = true;
+            return Ok(outcome);
+        }
         report::end(args, &mut run)?;
     }
-    let jumped = run.void.is_some();
     if !jumped {
         std::mem::replace(&mut run.trouble, Ok(()))?;
     }
@@ -104,6 +110,7 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.late = [worse.late, other.late].into_iter().flatten().reduce(f64::max);
     worse.duplicate += other.duplicate;
     worse.reordered += other.reordered;
+    worse.damaged += other.damaged;
     worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
     worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
     // A buffer may fill one way while frames of the other take longer.
@@ -136,7 +143,7 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
         outcome.late = Some((seconds - traffic.seconds()).max(0.0));
         outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
     }
-    outcome.link_fell = ports.iter().any(|port| port.link == "down" || port.link_downs > 0);
+    outcome.link_fell = ports.iter().any(|port| link_fell(port));
     if let (Traffic::Overload { seconds, then, .. }, Some((opening, arrived))) = (traffic, figures.opening) {
         // What counts in the run is what comes after the overload.
         outcome.sent += opening.handed;
@@ -156,6 +163,10 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     outcome.delays = times.map(|times| delays(&times, clock));
     outcome.growth = outcome.delays.map(|delays| delays.growth());
     outcome
+}
+
+fn link_fell(port: &PortTotals) -> bool {
+    port.link == "down" || port.link_downs > 0
 }
 
 /// From the hand-over to the ring: what the generator was late is not the device's.
