@@ -67,7 +67,20 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Returns what the mean of [`Self::seconds`] bounds; `None` if it is exact, if there is none, or if some took longer and some less.
+    /// Returns the mean of [`Self::seconds`]; `None` if there is none, or if some took longer and some may have taken less, so that it
+    /// bounds nothing.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        self.seconds.filter(|_| self.unrecovered == 0 || self.at_most == 0).map(|seconds| seconds.mean)
+    }
+
+    /// Returns whether each repetition tells how long the device took, up to a gap between frames.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.unrecovered == 0 && self.at_most == 0
+    }
+
+    /// Returns what [`Self::mean`] bounds; `None` if it is exact, or if there is none.
     #[must_use]
     pub fn bound(&self) -> Option<Bound> {
         self.seconds?;
@@ -148,7 +161,9 @@ impl Plan for Recovery {
     }
 
     fn leave_open(&mut self, _traffic: &Traffic, outcome: &Outcome) -> Option<u32> {
-        let this = outcome.last_lost.map(|last| (last, outcome.sent.saturating_sub(outcome.received)));
+        // Frames that the generator may have cost the device need not have lost.
+        let lost = outcome.sent.saturating_sub(outcome.received).saturating_sub(outcome.doubtful);
+        let this = outcome.last_lost.map(|last| (last, lost));
         let both = |one: (f64, u64), other: (f64, u64)| (one.0.max(other.0), one.1.min(other.1));
         self.open = [self.open, this].into_iter().flatten().reduce(both);
         None

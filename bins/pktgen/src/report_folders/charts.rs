@@ -203,7 +203,7 @@ impl Sizes {
             let of = |part: &Part| {
                 let AnyTest::Recovery(test) = &part.test else { return None };
                 let result = test.result()?;
-                let Summary { mean, min, max, .. } = result.seconds?;
+                let (mean, Summary { min, max, .. }) = (result.mean()?, result.seconds?);
                 let label = match result.bound() {
                     Some(Bound::AtMost) => AT_MOST,
                     Some(_) => AT_LEAST,

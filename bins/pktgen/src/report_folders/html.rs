@@ -162,7 +162,7 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
                     Some(_) => "at least ",
                     None => "",
                 };
-                Some(format!("{bound}{}", number(result.seconds?.mean * 1e3, 2)))
+                Some(format!("{bound}{}", number(result.mean()? * 1e3, 2)))
             };
             test.result().and_then(words).map(|words| ("recovery, ms".to_owned(), words)).into_iter().collect()
         }

@@ -96,7 +96,7 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     match value(&run, "recovery") {
         Some(seconds) => {
             println!("recovery {seconds} s");
-            let is_bound = notes(&run).contains("; at most: frames may be lost");
+            let is_bound = notes(&run).contains("; at most: bursts of the generator");
             assert!(seconds >= 0.0 && (seconds <= 0.04 || is_bound), "{run:#}");
         }
         None => assert_reason(&run, path, "recovery"),

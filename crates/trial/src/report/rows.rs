@@ -355,24 +355,26 @@ fn recovery(result: &crate::Recovered) -> Row {
     // The next frame came through, and the device may have recovered at any time between them.
     let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
     if let Some(Summary { count, min, max, .. }) = result.seconds {
-        note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
+        if result.is_exact() {
+            note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
+        }
         if max > min {
             note += &format!("; {} to {} in {count} trials", shown(min, "s"), shown(max, "s"));
         }
     }
     if result.unrecovered > 0 {
-        note += &format!("; not in time {} times", result.unrecovered);
+        note += &format!("; more {} times: not in time", result.unrecovered);
     }
     if result.lossless > 0 {
         let many = if result.lost > 0 { format!(" {} times", result.lossless) } else { String::new() };
         note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
     if result.at_most > 0 && result.seconds.is_some() {
-        let most = if result.unrecovered > 0 { format!("{} times", result.at_most) } else { "at most".to_owned() };
+        let most = if result.unrecovered > 0 { format!("less {} times", result.at_most) } else { "at most".to_owned() };
         note += &format!("; {most}: bursts of the generator may be why the last frame was lost");
     }
-    let row = row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note);
-    let interval = row.value.filter(|_| result.unrecovered == 0 && result.at_most == 0);
+    let row = row("recovery".to_owned(), result.mean(), "s", note);
+    let interval = row.value.filter(|_| result.is_exact());
     Row { interval: interval.map(|value| [value, value + gap]), bound: result.bound(), ..row }
 }
 
