@@ -251,8 +251,7 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
     if let Some(min) = args.min.filter(|min| min * seconds < 1.0) {
         return Err(Failure::usage(format!("--min {min}: less than a frame in a trial of {seconds} s")));
     }
-    profile.check().map_err(Failure::usage)?;
-    profile.throughput.goals.iter().try_for_each(trial::Goal::check).map_err(Failure::usage)
+    profile.check().map_err(Failure::usage)
 }
 
 /// Whether void trials have made a bound: of a recovery.
@@ -342,10 +341,12 @@ impl Bench<'_> {
             return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
         }
         let found = self.test(size, &search)?;
-        let Some(Found { rate, forwards: [least, most_forwarded], above }) = found_by(&found) else {
+        let forwarded = forwarded_by(&found).fold(most, f64::max);
+        let Some(found) = found_by(&found) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
         };
+        let Found { rate, above, .. } = found;
         if self.args.tests.contains(&Test::Latency) {
             let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
             self.test(size, &Setup::Latency { rates })?;
@@ -353,7 +354,7 @@ impl Bench<'_> {
         let (no_overload, endless) = match above {
             Above::Loses => ("", ""),
             // A buffer that filled in trials at the highest rate has an end that longer ones may find.
-            Above::Nothing if least < rate => {
+            Above::Nothing if found.has_filled() => {
                 ("no rate lost frames, and a buffer may have filled: longer trials tell", "")
             }
             // RFC 9004, 6.1.
@@ -362,17 +363,17 @@ impl Bench<'_> {
             Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
         };
         // That there is nothing to find is an answer, too.
-        self.has_answer |= above == Above::Nothing && least >= rate && self.asks_for_overload();
+        self.has_answer |= above == Above::Nothing && !found.has_filled() && self.asks_for_overload();
         if above != Above::Loses {
             self.leave_out(size, &[Test::Recovery], no_overload)?;
-            if above != Above::Nothing || least >= rate {
+            if above != Above::Nothing || !found.has_filled() {
                 return self.leave_out(size, &[Test::BackToBack], endless);
             }
         }
         if above == Above::Loses && self.args.tests.contains(&Test::Recovery) {
             let overload = trial::Recovery::overload(rate, highest);
             // Of a device that loses frames by chance the throughput is far below what it forwards.
-            if overload <= forwarded_by(&found).fold(most, f64::max) {
+            if overload <= forwarded {
                 let why = format!(
                     "{overload:.0} frames/s are no overload: the device forwards as many where it may lose some"
                 );
@@ -383,8 +384,13 @@ impl Bench<'_> {
             }
         }
         if self.args.tests.contains(&Test::BackToBack) {
-            let most = Some(most_forwarded).filter(|most| *most > least);
-            self.test(size, &Setup::BackToBack { rate: highest, throughput: least, most })?;
+            if above == Above::Loses && forwarded >= highest * (1.0 - self.profile.rate_tolerance) {
+                let why = format!("the device forwards {highest:.0} frames/s without end where it may lose some");
+                self.has_answer = true;
+                return self.leave_out(size, &[Test::BackToBack], &why);
+            }
+            let (throughput, range) = found.for_longer(forwarded);
+            self.test(size, &Setup::BackToBack { rate: highest, throughput, range: Some(range) })?;
         }
         Ok(())
     }
@@ -538,30 +544,52 @@ enum Above {
     Unknown,
 }
 
-/// What a search for the throughput has found, without loss or with the least that was searched for. Rates are frames a second.
+/// What a search for the throughput has found, without loss or with the least that was searched for and found. Rates are frames a second.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     /// The throughput.
     rate: f64,
-    /// What the device forwards for longer than a trial, at least and at most: less than the throughput if a buffer was filling in it.
-    forwards: [f64; 2],
+    /// What the device forwards for longer than a trial, at least and at most, if a buffer was filling in it.
+    sustained: Option<[f64; 2]>,
+    /// By which share of itself the throughput may be more than that without the search seeing it.
+    width: f64,
+    /// The lowest rate above it that loses more.
+    upper: Option<f64>,
     above: Above,
+}
+
+impl Found {
+    fn has_filled(&self) -> bool {
+        self.sustained.is_some()
+    }
+
+    /// What the device forwards without end, and the least and the most that it may be, if it forwards so much of loads of which it may
+    /// lose some.
+    fn for_longer(&self, forwarded: f64) -> (f64, [f64; 2]) {
+        let (rate, [least, most]) = match self.sustained {
+            Some(range) => (range[0], range),
+            None => (self.rate, [self.rate / (1.0 + self.width), self.upper.unwrap_or(self.rate)]),
+        };
+        (rate, [least, most.max(forwarded)])
+    }
 }
 
 /// What a search has found; `None` if it has no throughput.
 fn found_by(test: &AnyTest) -> Option<Found> {
-    let (rate, forwards, upper, at_generator, at_highest) = match test {
+    let (rate, sustained, upper, width, at_generator, at_highest) = match test {
         AnyTest::Throughput(test) => {
-            let result = *test.results().first()?;
+            let result = test.results().into_iter().find(|result| result.lower.is_some())?;
             let ended = |end| result.ended == end;
-            let forwards = [result.sustained_least, result.sustained];
-            (result.lower, forwards, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
+            let sustained = [result.sustained_least, result.sustained];
+            let width = result.goal.width;
+            (result.lower?, sustained, result.upper, width, ended(Ended::AtGenerator), ended(Ended::AtHighest))
         }
         AnyTest::BinarySearch(test) => {
             let result = test.result();
             let at_highest = result.found && !result.at_generator;
-            let forwards = [result.sustained_least, result.sustained];
-            (result.throughput, forwards, result.upper, result.at_generator, at_highest)
+            let sustained = [result.sustained_least, result.sustained];
+            let width = trial::Goal::RFC2544.width;
+            (result.throughput?, sustained, result.upper, width, result.at_generator, at_highest)
         }
         _ => return None,
     };
@@ -571,7 +599,9 @@ fn found_by(test: &AnyTest) -> Option<Found> {
         (None, false, true) => Above::Nothing,
         (None, false, false) => Above::Unknown,
     };
-    rate.map(|rate| Found { rate, forwards: forwards.map(|forwards| forwards.unwrap_or(rate)), above })
+    // Where the machine may be why delays grew, all of the rate may be forwarded for longer.
+    let sustained = sustained[0].map(|least| [least, sustained[1].unwrap_or(rate)]);
+    Some(Found { rate, sustained, width, upper, above })
 }
 
 /// The loads, in frames a second, of which a device forwards all or loses as little as a goal of a search allows.
@@ -583,4 +613,57 @@ fn forwarded_by(test: &AnyTest) -> impl Iterator<Item = f64> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]
 fn millionths(rate: f64) -> u64 {
     ((rate * 1e6) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::trial::simulate::{Device, Truth};
+
+    /// Does the search and the bursts with a device; returns the least and the most of its buffer, in frames, and what the report has.
+    fn buffer_of(truth: Truth, seed: u64, highest: f64) -> Option<([f64; 2], f64)> {
+        let (profile, mut device) = (Profile::default(), Device::new(truth, seed));
+        let mut done = |setup: Setup| {
+            let mut test = setup.start(&profile).unwrap();
+            while let Some(next) = test.next() {
+                test.tell(&device.run(&next)).unwrap();
+            }
+            test
+        };
+        let AnyTest::Frmol(most) = done(Setup::Frmol { rate: highest, max: None }) else { unreachable!() };
+        let goals = profile.throughput.goals.clone();
+        let search = done(Setup::Throughput { goals, low: highest * LOWEST, high: highest });
+        let forwarded = forwarded_by(&search).fold(most.result().unwrap().forwarded, f64::max);
+        let found = found_by(&search).unwrap();
+        if found.above != Above::Loses || forwarded >= highest * (1.0 - profile.rate_tolerance) {
+            return None;
+        }
+        let (throughput, range) = found.for_longer(forwarded);
+        let AnyTest::BackToBack(bursts) = done(Setup::BackToBack { rate: highest, throughput, range: Some(range) })
+        else {
+            unreachable!()
+        };
+        let time = bursts.result().unwrap().buffer_time(throughput, range);
+        Some((time.interval.unwrap().map(|seconds| seconds * highest), time.seconds * highest))
+    }
+
+    /// A device that forwards 98.8 % of the line, and one that loses frames by chance of all loads.
+    #[test]
+    fn a_buffer_lies_in_its_interval_whatever_the_search_knows_of_the_device() {
+        let (line, buffer) = (14_880_952.0, 512);
+        for seed in 1..=10 {
+            let near = Truth { capacity: 14.7e6, buffer, ..Truth::default() };
+            let ([low, high], _) = buffer_of(near, seed, line).unwrap();
+            assert!(low <= 513.0 && high >= 511.0 && low > 0.0, "{seed}: {low} to {high}");
+            let usual = Truth { capacity: 5e6, buffer, ..Truth::default() };
+            let ([low, high], found) = buffer_of(usual, seed, line).unwrap();
+            assert!(low <= 513.0 && high >= 511.0 && high / low < 1.02, "{seed}: {low} to {high}");
+            assert!((found / 512.0 - 1.0).abs() < 0.01, "{seed}: {found}");
+            let lossy = Truth { capacity: 1e6, buffer, loss: 1e-5, ..Truth::default() };
+            let ([low, high], _) = buffer_of(lossy, seed, 2e6).unwrap();
+            assert!(low <= 514.0 && high >= 510.0, "{seed}: {low} to {high}");
+            let open = Truth { capacity: 1e9, loss: 1e-5, ..Truth::default() };
+            assert_eq!(buffer_of(open, seed, 1e6), None, "it forwards all, but for what it loses by chance");
+        }
+    }
 }

@@ -74,7 +74,30 @@ pub struct Bursts {
     pub late: f64,
 }
 
+/// How long what a device has room for takes to arrive, without what leaves meanwhile: the corrected buffer time (RFC 9004, 6.4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BufferTime {
+    /// Seconds.
+    pub seconds: f64,
+    /// The least and the most that it may be, in seconds; `None` if it is a lower bound.
+    pub interval: Option<[f64; 2]>,
+}
+
 impl Bursts {
+    /// Returns the corrected buffer time of a device that forwards so many frames a second, and the least and the most of them. Where longer
+    /// bursts may lose nothing either, it is a lower bound: the least that it may be.
+    #[must_use]
+    pub fn buffer_time(&self, throughput: f64, [least, most]: [f64; 2]) -> BufferTime {
+        let [least, most] = [least, most].map(|rate| rate.min(self.rate));
+        let certain = (self.frames.mean - self.too_long_by(most)).max(0.0) / self.rate * (1.0 - most / self.rate);
+        if self.endless + self.open > 0 {
+            return BufferTime { seconds: certain, interval: None };
+        }
+        let seconds = self.corrected_seconds(throughput.min(self.rate));
+        BufferTime { seconds, interval: Some([certain, self.corrected_seconds(least)]) }
+    }
+
     /// Returns the implied buffer time of the device, in seconds (RFC 9004, 6.4).
     #[must_use]
     pub fn implied_seconds(&self) -> f64 {

@@ -36,7 +36,7 @@ mod summary;
 mod throughput;
 mod trial;
 
-pub use burst::{BackToBack, Bursts};
+pub use burst::{BackToBack, BufferTime, Bursts};
 pub use error::Error;
 pub use frmol::{Frmol, Offered};
 pub use goal::Goal;

@@ -51,11 +51,11 @@ pub enum Setup {
     BackToBack {
         /// The rate within a burst.
         rate: f64,
-        /// What the device forwards without end, for the corrected buffer time: the least, if that is not known exactly.
+        /// What the device forwards without end, for the corrected buffer time.
         throughput: f64,
-        /// The most of it, if that is more.
+        /// The least and the most that it may be; `None` if it is known exactly.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        most: Option<f64>,
+        range: Option<[f64; 2]>,
     },
     /// [`Recovery`].
     Recovery {

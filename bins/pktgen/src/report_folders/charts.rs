@@ -180,8 +180,8 @@ impl Sizes {
                 // Where the longest burst allowed lost nothing, there is no longest one.
                 let bursts = test.result().filter(|bursts| bursts.endless == 0)?;
                 let Summary { mean, min, max, .. } = bursts.frames;
-                let trial::Setup::BackToBack { throughput, most, .. } = part.setup else { return None };
-                let label = if bursts.is_at_least(most.unwrap_or(throughput)) { AT_LEAST } else { "" };
+                let trial::Setup::BackToBack { throughput, range, .. } = part.setup else { return None };
+                let label = if bursts.is_at_least(range.map_or(throughput, |range| range[1])) { AT_LEAST } else { "" };
                 let (name, words) = ("longest burst".to_owned(), format!("{label}{} frames", number(mean, 1)));
                 Some(Place { name, size: part.size, y: mean, range: Some([min, max]), words, label })
             };

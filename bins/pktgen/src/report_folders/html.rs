@@ -140,19 +140,19 @@ fn figures_of(report: &Report, size: u32) -> Vec<(String, String)> {
 /// Figures of tests that have one or two.
 fn last_figures(part: &Part) -> Vec<(String, String)> {
     match (&part.test, &part.setup) {
-        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, most, .. }) => {
+        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, range, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
-                let of = |forwarded: f64| number(bursts.corrected_seconds(forwarded) * 1e3, 4);
-                let least = if bursts.is_at_least(most.unwrap_or(*throughput)) { "at least " } else { "" };
-                let from = most.map_or_else(String::new, |most| format!("{} to ", of(most.min(bursts.rate))));
-                let frames = ("back-to-back, frames".to_owned(), format!("{least}{}", number(bursts.frames.mean, 1)));
-                vec![
-                    frames,
-                    (
-                        "corrected buffer, ms".to_owned(),
-                        format!("{}{from}{}", if most.is_none() { least } else { "" }, of(*throughput)),
-                    ),
-                ]
+                let range = range.unwrap_or([*throughput; 2]);
+                let least = if bursts.is_at_least(range[1]) { "at least " } else { "" };
+                let frames = format!("{least}{}", number(bursts.frames.mean, 1));
+                let time = bursts.buffer_time(*throughput, range);
+                let milliseconds = |seconds: f64| number(seconds * 1e3, 4);
+                let time = match time.interval.map(|ends| ends.map(milliseconds)) {
+                    None => format!("at least {}", milliseconds(time.seconds)),
+                    Some([low, high]) if low == high => high,
+                    Some(ends) => ends.join(" to "),
+                };
+                vec![("back-to-back, frames".to_owned(), frames), ("corrected buffer, ms".to_owned(), time)]
             })
         }
         (AnyTest::Recovery(test), _) => {

@@ -324,7 +324,8 @@ mod tests {
         let rates = if is_strict { vec![found.rate] } else { vec![found.rate, found.rate / 2.0] };
         done(Setup::Latency { rates });
         if found.above == super::super::Above::Loses {
-            done(Setup::BackToBack { rate: highest, throughput: found.forwards[0], most: None });
+            let (throughput, range) = found.for_longer(0.0);
+            done(Setup::BackToBack { rate: highest, throughput, range: Some(range) });
         }
         done(Setup::FrameLoss { highest });
         seconds

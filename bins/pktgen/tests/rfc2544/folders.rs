@@ -17,19 +17,19 @@ fn a_folder_is_of_one_run_at_a_time() {
     let options = [&options[..], &SHORT].concat();
     let lines = folder.path().join("trials.jsonl");
     // As one that is at work holds it, and as a full disk has left it.
-    std::fs::write(&lines, r#"{"run":{"version":8,"#).unwrap();
+    std::fs::write(&lines, r#"{"run":{"version":9,"#).unwrap();
     let file = std::fs::File::open(&lines).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for option in ["--out", "--resume"] {
         let (output, said) = rfc2544(DEVICE, [option, path], &options);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
-        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":8,"#);
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":9,"#);
     }
     drop(file);
     let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
     assert_done(&output, &said);
-    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":8,"profile":"#));
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":9,"profile":"#));
     assert!(pktgen(&["report", path]).status.success());
 }
 
@@ -86,7 +86,7 @@ fn a_run_that_was_cut_goes_on() {
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
     assert_done(&output, &said);
     assert_eq!(std::fs::read(&lines).unwrap(), bytes[..complete]);
-    for (from, to, words) in [("\"version\":", "\"version\":8", "version 8"), ("\"trial\"", "\"tri\"", "damaged")] {
+    for (from, to, words) in [("\"version\":", "\"version\":9", "version 9"), ("\"trial\"", "\"tri\"", "damaged")] {
         std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
         let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");

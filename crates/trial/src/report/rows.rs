@@ -22,7 +22,7 @@ pub struct Row {
     /// The unit.
     pub unit: &'static str,
     /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame, of
-    /// a buffer time where it is not known how much the device forwards. `None` of others.
+    /// a buffer time by the least and the most that the device forwards. `None` of others, and of what is a bound.
     pub interval: Option<[f64; 2]>,
     /// What the figure is instead of the one that was sought; `None` if it is that one.
     pub bound: Option<Bound>,
@@ -42,6 +42,9 @@ pub enum Bound {
     /// It is that or less: a loss, or a recovery, of which the generator may be the reason.
     AtMost,
 }
+
+/// A buffer time is one figure for people if its interval's ends differ by less than this factor.
+const KNOWN: f64 = 1.04;
 
 /// Offered loads that differ by more than this factor are named.
 const WIDE: f64 = 1.1;
@@ -311,18 +314,16 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         0 => String::new(),
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
     };
-    let forwarded = match setup {
-        Setup::BackToBack { throughput, most, .. } => most.unwrap_or(*throughput),
-        _ => 0.0,
-    };
-    let late = bursts.too_long_by(forwarded);
+    let Setup::BackToBack { throughput, range, .. } = *setup else { return Vec::new() };
+    let range = range.unwrap_or([throughput; 2]);
+    let late = bursts.too_long_by(range[1]);
     let late = if late >= 1.0 {
         let (frames, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
         format!("; too long by at most {frames}: the machine stopped generator or device for {pause} in a burst")
     } else {
         String::new()
     };
-    let is_at_least = bursts.is_at_least(forwarded);
+    let is_at_least = bursts.is_at_least(range[1]);
     let least = if is_at_least { "at least: " } else { "" };
     let open = match bursts.open {
         0 => String::new(),
@@ -331,20 +332,24 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     };
     let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}");
     // It goes on behind the longest burst that was sent, or that is known.
-    let bound = is_at_least.then_some(Bound::AtLeast);
-    let mut rows = vec![Row { bound, ..row("back-to-back".to_owned(), Some(mean), "frames", note) }];
-    if let Setup::BackToBack { throughput, most, .. } = setup {
-        let milliseconds = |forwarded: f64| bursts.corrected_seconds(forwarded) * 1e3;
-        let most = most.map(|most| most.min(bursts.rate));
-        let range = most.map_or_else(String::new, |most| format!(" to {}", pps(most)));
-        let stopped = if most.is_some() { STOPPED } else { "" };
-        let note = format!("{least}of bursts at {}, {}{range} forwarded{stopped}", pps(bursts.rate), pps(*throughput));
-        let row = row("corrected buffer time".to_owned(), Some(milliseconds(*throughput)), "ms", note);
-        let interval = most.map(|most| [milliseconds(most), milliseconds(*throughput)]);
-        // Of an interval nobody knows where in it the bound lies.
-        rows.push(Row { interval, bound: bound.filter(|_| interval.is_none()), ..row });
-    }
-    rows
+    let frames = row("back-to-back".to_owned(), Some(mean), "frames", note);
+    let time = bursts.buffer_time(throughput, range);
+    let interval = time.interval.map(|interval| interval.map(|seconds| seconds * 1e3));
+    let least = if interval.is_none() { "at least: " } else { "" };
+    let forwarded = range.map(pps);
+    let forwarded = if forwarded[0] == forwarded[1] { pps(throughput) } else { forwarded.join(" to ") };
+    let note = format!("{least}of bursts at {}, {forwarded} forwarded{late}", pps(bursts.rate));
+    let buffer = row("corrected buffer time".to_owned(), Some(time.seconds * 1e3), "ms", note);
+    let figure = match interval {
+        Some([low, high]) if high > low * KNOWN => {
+            format!("{} to {}", shown(low, "").trim_end(), shown(high, buffer.unit))
+        }
+        _ => buffer.figure.clone(),
+    };
+    vec![
+        Row { bound: is_at_least.then_some(Bound::AtLeast), ..frames },
+        Row { bound: interval.is_none().then_some(Bound::AtLeast), interval, figure, ..buffer },
+    ]
 }
 
 fn recovery(result: &crate::Recovered) -> Row {
