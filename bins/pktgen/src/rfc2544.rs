@@ -525,7 +525,10 @@ pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Tr
         // Frames before a burst would lie in the buffer that it is to fill.
         _ => {
             args.duration = Some(Duration::from_secs_f64(next.traffic.seconds()));
-            args.warm_up = Duration::from_secs_f64(f64::from(next.phases.warm_up_frames) / rate);
+            // What a slow device holds of them when it begins to count is missing in its buffer.
+            let most = next.traffic.frames() / WARM_UP_SHARE;
+            let frames = next.phases.warm_up_frames.min(u32::try_from(most).unwrap_or(u32::MAX));
+            args.warm_up = Duration::from_secs_f64(f64::from(frames) / rate);
         }
     }
     args
@@ -567,7 +570,7 @@ impl Found {
     /// lose some.
     fn for_longer(&self, forwarded: f64) -> (f64, [f64; 2]) {
         let (rate, [least, most]) = match self.sustained {
-            Some(range) => (range[0], range),
+            Some([least, most]) => (least, [least / (1.0 + self.width), most]),
             None => (self.rate, [self.rate / (1.0 + self.width), self.upper.unwrap_or(self.rate)]),
         };
         (rate, [least, most.max(forwarded)])

@@ -15,7 +15,8 @@ pub struct Phases {
     pub learning_frames: u32,
     /// After these frames.
     pub learning_wait: f64,
-    /// Frames that open the traffic and are not counted.
+    /// Frames that open the traffic and are not counted. Those that lie in the device's buffer when counting begins leave less room in it,
+    /// so that they are to be few beside those that count.
     pub warm_up_frames: u32,
     /// For frames that are still under way after the traffic (phase d): the time without any before those missing count as lost. Frames that
     /// come prolong it, to at most 2 seconds in all if it is less. Where some are missing after it, one more has to come through before they

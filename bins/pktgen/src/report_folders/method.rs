@@ -52,7 +52,11 @@ fn numbers(profile: &Profile) -> Vec<[String; 3]> {
         row("all", "wait after routing updates, s", phases.routing_wait.to_string()),
         row("all", "learning frames of each port", phases.learning_frames.to_string()),
         row("all", "wait after learning frames, s", phases.learning_wait.to_string()),
-        row("all", "frames that open the traffic and do not count", phases.warm_up_frames.to_string()),
+        row(
+            "all",
+            "frames that open the traffic and do not count, a thousandth of a trial at most",
+            phases.warm_up_frames.to_string(),
+        ),
         row("all", "wait for frames under way, s", phases.drain.to_string()),
         row("all", "wait for the device to settle, s", phases.settle.to_string()),
         row("all", "rate may be missed by, %", (profile.rate_tolerance * 100.0).to_string()),
