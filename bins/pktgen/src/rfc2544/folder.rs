@@ -40,7 +40,8 @@ impl Folder {
         let is_new = !path.exists();
         let is_there = |folder: &Path| folder.as_os_str().is_empty() || folder.exists();
         let above = path.ancestors().skip(1).position(is_there).filter(|_| is_new).map_or(0, |at| at + 1);
-        std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+        std::fs::create_dir_all(path)
+            .map_err(|error| anyhow!("--out {name}: cannot be made: {error}; name another folder"))?;
         let lines = path.join(NAME);
         let file = open(OpenOptions::new().read(true).append(true).create(true), &lines);
         let file = file.map_err(|error| anyhow!("--out {name}: cannot be written: {error}; name another folder"))?;
@@ -128,12 +129,24 @@ impl Folder {
         self.has_trial |= matches!(line, Line::Trial { .. });
         let name = self.path.display();
         written.map_err(|error| {
-            anyhow!("{name}: a result cannot be written: {error}; make room, and go on with --resume {name}").into()
-        })
+            anyhow!("{name}: a result cannot be written: {error}; make room, and go on with --resume {name}")
+        })?;
+        if self.is_there() {
+            return Ok(());
+        }
+        Err(anyhow!("{name}: {NAME} was removed or replaced, and results are lost; begin again in another folder")
+            .into())
     }
 
     fn put(&mut self, line: &Line) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data())
+    }
+
+    /// Whether the file that is written to is that of the folder.
+    fn is_there(&self) -> bool {
+        let [ours, theirs] = [self.file.metadata(), std::fs::metadata(self.path.join(NAME))];
+        let place = |of: std::fs::Metadata| (of.dev(), of.ino());
+        theirs.map(place).ok() == ours.map(place).ok()
     }
 }
 
