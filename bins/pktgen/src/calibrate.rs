@@ -146,8 +146,11 @@ impl Floors {
     /// Reads what `pktgen calibrate` has written.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
-        let size = std::fs::metadata(path).map_or(0, |file| file.len());
-        if size > LONGEST {
+        let file = std::fs::metadata(path);
+        if file.as_ref().is_ok_and(|file| !file.is_file()) {
+            return Err(Failure::usage(format!("--floor {name}: no regular file; name a file of pktgen calibrate")));
+        }
+        if file.is_ok_and(|file| file.len() > LONGEST) {
             return Err(Failure::usage(format!("--floor {name}: longer than any file of pktgen calibrate")));
         }
         let text = std::fs::read_to_string(path).with_context(|| {

@@ -71,6 +71,7 @@ fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
 fn values(runs: &[(String, Report)]) -> String {
     let mut lines = vec!["folder,size,test,value,bound,unit,percent,note".to_owned()];
     for (folder, report) in runs {
+        let folder = &trial::printable(folder);
         let bases = bases(report);
         for row in report.rows() {
             let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
