@@ -505,6 +505,9 @@ impl Bench<'_> {
     }
 }
 
+/// Frames that open a trial are at most one for so many that count.
+const WARM_UP_SHARE: u64 = 1_000;
+
 /// What `pktgen run` is to do for a trial.
 pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Trial) -> RunArgs {
     let mut args = args.trial(size);

@@ -202,6 +202,8 @@ impl Outcome {
     pub(crate) fn filling(&self, seconds: f64) -> Option<Filling> {
         let away = 2.0 * self.away.unwrap_or(0.0);
         let growth = self.growth.or(self.delays.map(|delays| delays.growth()))? / 1e9;
+        // From the first frame to the last there is a gap less.
+        let seconds = seconds * (1.0 - 1.0 / real(self.sent));
         let [least, most] = [(growth - away).max(0.0), growth].map(|time| time / seconds);
         (least.is_finite() && most.is_finite()).then_some(Filling { least, most })
     }
