@@ -3,7 +3,7 @@
 use crate::error::within;
 use crate::method::{Desk, Plan};
 use crate::trial::{real, whole};
-use crate::{BurstPlan, Error, Limit, Outcome, Profile, Reason, Summary, Traffic};
+use crate::{Bound, BurstPlan, Error, Limit, Outcome, Profile, Reason, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// The share of a burst's frames by which it may be too long, as it was late and the device made room meanwhile.
@@ -104,11 +104,14 @@ impl Bursts {
         self.frames.mean / self.rate
     }
 
-    /// Returns whether the longest burst is a lower bound, with the frames a second that the device forwards: one that may be too long, too,
-    /// is none.
+    /// Returns the longest burst, in frames, of a device that forwards so many a second. Where longer ones may lose nothing either, it is a
+    /// lower bound: what is certain of it, if it may be too long.
     #[must_use]
-    pub fn is_at_least(&self, throughput: f64) -> bool {
-        self.endless + self.open > 0 && self.too_long_by(throughput) < 1.0
+    pub fn longest(&self, throughput: f64) -> (f64, Option<Bound>) {
+        match self.endless + self.open {
+            0 => (self.frames.mean, None),
+            _ => ((self.frames.mean - self.too_long_by(throughput)).max(0.0), Some(Bound::AtLeast)),
+        }
     }
 
     /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so

@@ -179,11 +179,12 @@ impl Sizes {
                 let AnyTest::BackToBack(test) = &part.test else { return None };
                 // Where the longest burst allowed lost nothing, there is no longest one.
                 let bursts = test.result().filter(|bursts| bursts.endless == 0)?;
-                let Summary { mean, min, max, .. } = bursts.frames;
+                let Summary { min, max, .. } = bursts.frames;
                 let trial::Setup::BackToBack { throughput, range, .. } = part.setup else { return None };
-                let label = if bursts.is_at_least(range.map_or(throughput, |range| range[1])) { AT_LEAST } else { "" };
+                let (mean, bound) = bursts.longest(range.map_or(throughput, |range| range[1]));
+                let label = if bound.is_some() { AT_LEAST } else { "" };
                 let (name, words) = ("longest burst".to_owned(), format!("{label}{} frames", number(mean, 1)));
-                Some(Place { name, size: part.size, y: mean, range: Some([min, max]), words, label })
+                Some(Place { name, size: part.size, y: mean, range: Some([min.min(mean), max]), words, label })
             };
             run.report.parts().iter().filter_map(of).collect()
         });

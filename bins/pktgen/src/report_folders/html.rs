@@ -143,11 +143,16 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
         (AnyTest::BackToBack(test), Setup::BackToBack { throughput, range, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
                 let range = range.unwrap_or([*throughput; 2]);
-                let least = if bursts.is_at_least(range[1]) { "at least " } else { "" };
-                let frames = format!("{least}{}", number(bursts.frames.mean, 1));
+                let frames = match bursts.longest(range[1]) {
+                    (0.0, Some(_)) => "not known".to_owned(),
+                    (frames, bound) => {
+                        format!("{}{}", if bound.is_some() { "at least " } else { "" }, number(frames, 1))
+                    }
+                };
                 let time = bursts.buffer_time(*throughput, range);
                 let milliseconds = |seconds: f64| number(seconds * 1e3, 4);
                 let time = match time.interval.map(|ends| ends.map(milliseconds)) {
+                    None if time.seconds <= 0.0 => "not known".to_owned(),
                     None => format!("at least {}", milliseconds(time.seconds)),
                     Some([low, high]) if low == high => high,
                     Some(ends) => ends.join(" to "),

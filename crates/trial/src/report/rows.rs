@@ -309,7 +309,7 @@ fn loss(point: &LossPoint) -> Row {
 }
 
 fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
-    let Summary { count, mean, deviation, min, max, .. } = bursts.frames;
+    let Summary { count, deviation, min, max, .. } = bursts.frames;
     let endless = match bursts.endless {
         0 => String::new(),
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
@@ -323,33 +323,33 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     } else {
         String::new()
     };
-    let is_at_least = bursts.is_at_least(range[1]);
-    let least = if is_at_least { "at least: " } else { "" };
+    let (longest, bound) = bursts.longest(range[1]);
+    let least = if bound.is_some() { "at least: " } else { "" };
     let open = match bursts.open {
         0 => String::new(),
         open if open == count => format!("; {least}longer ones were void"),
         open => format!("; {least}longer ones were void {open} times"),
     };
     let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}");
-    // It goes on behind the longest burst that was sent, or that is known.
-    let frames = row("back-to-back".to_owned(), Some(mean), "frames", note);
+    let is_known = |value: &f64| bound.is_none() || *value > 0.0;
+    let frames = row("back-to-back".to_owned(), Some(longest).filter(is_known), "frames", note);
     let time = bursts.buffer_time(throughput, range);
     let interval = time.interval.map(|interval| interval.map(|seconds| seconds * 1e3));
-    let least = if interval.is_none() { "at least: " } else { "" };
+    let least = if bound.is_some() { "at least: longer ones may lose nothing either; " } else { "" };
     let forwarded = range.map(pps);
     let forwarded = if forwarded[0] == forwarded[1] { pps(throughput) } else { forwarded.join(" to ") };
     let note = format!("{least}of bursts at {}, {forwarded} forwarded{late}", pps(bursts.rate));
-    let buffer = row("corrected buffer time".to_owned(), Some(time.seconds * 1e3), "ms", note);
+    let value = Some(time.seconds * 1e3).filter(is_known);
+    let buffer = row("corrected buffer time".to_owned(), value, "ms", note);
     let figure = match interval {
         Some([low, high]) if high > low * KNOWN => {
             format!("{} to {}", shown(low, "").trim_end(), shown(high, buffer.unit))
         }
         _ => buffer.figure.clone(),
     };
-    vec![
-        Row { bound: is_at_least.then_some(Bound::AtLeast), ..frames },
-        Row { bound: interval.is_none().then_some(Bound::AtLeast), interval, figure, ..buffer },
-    ]
+    // It goes on behind the longest burst that was sent, or that is known.
+    let bound_of = |row: &Row| row.value.and(bound);
+    vec![Row { bound: bound_of(&frames), ..frames }, Row { bound: bound_of(&buffer), interval, figure, ..buffer }]
 }
 
 fn recovery(result: &crate::Recovered) -> Row {
@@ -368,7 +368,7 @@ fn recovery(result: &crate::Recovered) -> Row {
         }
     }
     if result.unrecovered > 0 {
-        note += &format!("; more {} times: not in time", result.unrecovered);
+        note += &format!("; not in time {} times", result.unrecovered);
     }
     if result.lossless > 0 {
         let many = if result.lost > 0 { format!(" {} times", result.lossless) } else { String::new() };
