@@ -85,6 +85,13 @@ struct Record {
 }
 
 impl Record {
+    /// Notes by how much delays grew in a trial.
+    fn fill(&mut self, seconds: f64, outcome: &Outcome) {
+        let is_stopped = 2.0 * outcome.away.unwrap_or(0.0) > GROWS * seconds;
+        let filling = if is_stopped { &mut self.stopped } else { &mut self.filling };
+        *filling = least_filling(*filling, seconds, outcome);
+    }
+
     /// Seconds and loss ratio of all trials, the void ones that are open among them. A goal that each trial has to meet has those that do, as the
     /// others are void where the load meets it.
     fn all(&self, goal: &Goal) -> impl Iterator<Item = (f64, f64)> {
@@ -542,9 +549,7 @@ impl Plan for Throughput {
         let Traffic::Steady { rate, seconds } = traffic else { return };
         let record = self.enter(rate, seconds, outcome);
         record.trials.push((seconds, outcome.loss_ratio()));
-        let is_stopped = 2.0 * outcome.away.unwrap_or(0.0) > GROWS * seconds;
-        let filling = if is_stopped { &mut record.stopped } else { &mut record.filling };
-        *filling = least_filling(*filling, seconds, outcome);
+        record.fill(seconds, outcome);
         self.choose();
     }
 
@@ -559,6 +564,8 @@ impl Plan for Throughput {
         let (number, _) = self.searched()?;
         let record = self.enter(rate, seconds, outcome);
         record.open.push((seconds, outcome.loss_ratio()));
+        // It may decide about the load for another goal.
+        record.fill(seconds, outcome);
         let (tally, times) = (record.tallies[number], u32::try_from(record.open.len()).unwrap_or(u32::MAX));
         // A single one is done again first.
         (times >= TRIES && tally.stays_open(&self.goals[number])).then_some(times)
