@@ -32,9 +32,6 @@ pub(super) struct Progress {
     quiet: bool,
     /// Each test of all sizes, and the seconds that it is expected to take.
     kinds: Vec<Kind>,
-    /// Frames that open the traffic of a trial and do not count, and the highest rate at which they are sent, once it is known.
-    opening_frames: f64,
-    rate: Option<f64>,
     /// The test at hand.
     what: String,
     at: usize,
@@ -54,8 +51,6 @@ struct Kind {
     /// Seconds that it takes until one is known, and that it takes at most, with each trial void as often as it may be.
     expected: f64,
     most: f64,
-    /// Trials of it whose traffic frames open that do not count.
-    opened: f64,
     /// How often and how long it was done.
     done: (u32, f64),
 }
@@ -66,8 +61,6 @@ impl Progress {
             terminal: io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb"),
             quiet: args.quiet,
             kinds: kinds(profile, args, sizes),
-            opening_frames: f64::from(profile.phases.warm_up_frames),
-            rate: args.max,
             what: String::new(),
             at: 0,
             begun: Instant::now(),
@@ -83,13 +76,6 @@ impl Progress {
         self.at = kind(setup);
         self.what = format!("{size} bytes, {}", self.kinds[self.at].name);
         (self.begun, self.trials, self.void) = (Instant::now(), 0, 0);
-        let highest = match setup {
-            Setup::Frmol { rate, max } => Some(max.map_or(*rate, |max| rate.min(max))),
-            Setup::Throughput { high, .. } | Setup::BinarySearch { high, .. } => Some(*high),
-            Setup::FrameLoss { highest } => Some(*highest),
-            _ => None,
-        };
-        self.rate = highest.filter(|rate| *rate < super::UNLIMITED).or(self.rate);
     }
 
     /// A test was done by an earlier run.
@@ -189,10 +175,9 @@ impl Progress {
         if kind.done.0 > 0 {
             return kind.done.1 / f64::from(kind.done.0);
         }
-        let opening = self.rate.map_or(0.0, |rate| self.opening_frames / rate);
         let (trials, void) = self.all;
         let again = if void == 0 { 1.0 } else { (f64::from(trials) / f64::from(trials - void)).min(f64::from(TRIES)) };
-        (kind.expected + kind.opened * opening) * again
+        kind.expected * again
     }
 }
 
@@ -210,20 +195,19 @@ fn kinds(profile: &Profile, args: &Rfc2544Args, sizes: usize) -> Vec<Kind> {
     let of_recovery = profile.recovery.overload_seconds + profile.recovery.recovery_seconds;
     let recovery = f64::from(profile.recovery.repetitions) * (of_recovery + around);
     let rates = if args.is_strict() { 1.0 } else { 2.0 };
-    let latencies = f64::from(profile.latency.repetitions) * rates;
     // Each step, as it does them if the device loses frames at all rates.
     let losses = (1.0 / profile.loss.step).ceil();
     let kinds = [
-        ("highest load", true, repeated(profile.frmol, 1.0), 0.0),
-        ("throughput", searches, search, trials),
-        ("latency", wants(Test::Latency), repeated(profile.latency, rates), latencies),
-        ("back-to-back", wants(Test::BackToBack), bursts, 0.0),
-        ("loss", wants(Test::Loss), losses * (profile.loss.seconds + around), losses),
-        ("recovery", wants(Test::Recovery), recovery, 0.0),
+        ("highest load", true, repeated(profile.frmol, 1.0)),
+        ("throughput", searches, search),
+        ("latency", wants(Test::Latency), repeated(profile.latency, rates)),
+        ("back-to-back", wants(Test::BackToBack), bursts),
+        ("loss", wants(Test::Loss), losses * (profile.loss.seconds + around)),
+        ("recovery", wants(Test::Recovery), recovery),
     ];
-    let one = |(name, wanted, expected, opened)| {
+    let one = |(name, wanted, expected)| {
         let left = if wanted { sizes } else { 0 };
-        Kind { name, left, expected, most: f64::from(TRIES) * expected, opened, done: (0, 0.0) }
+        Kind { name, left, expected, most: f64::from(TRIES) * expected, done: (0, 0.0) }
     };
     let mut kinds = kinds.map(one);
     // Where frames are lost by chance it may go on for as long as it is allowed to send.
@@ -320,12 +304,11 @@ mod tests {
             [goal] if is_strict => Setup::BinarySearch { goal, low, high: highest },
             _ => Setup::Throughput { goals, low, high: highest },
         });
-        let found = super::super::found_by(&found).unwrap();
+        let found = super::super::found_by(&found, profile).unwrap();
         let rates = if is_strict { vec![found.rate] } else { vec![found.rate, found.rate / 2.0] };
         done(Setup::Latency { rates });
         if found.above == super::super::Above::Loses {
-            let (throughput, range) = found.for_longer(0.0);
-            done(Setup::BackToBack { rate: highest, throughput, range: Some(range) });
+            done(found.bursts(highest, 0.0, profile).unwrap());
         }
         done(Setup::FrameLoss { highest });
         seconds
@@ -385,19 +368,6 @@ mod tests {
             (0..7).for_each(|_| progress.known(&setup));
         }
         assert!(left(&progress) <= 0.0, "{}", left(&progress));
-    }
-
-    #[test]
-    fn frames_that_open_the_traffic_take_their_time() {
-        let fast = left(&progress(&["--tests", "loss"]).1);
-        let (profile, slow) = progress(&["--tests", "loss", "--max", "100"]);
-        let opening = f64::from(profile.phases.warm_up_frames) / 100.0;
-        // Of losses at ten rates.
-        assert!((left(&slow) - fast - 7.0 * 10.0 * opening).abs() < 1e-6, "{} and {fast}", left(&slow));
-        // The rate of a test that begins is known, too.
-        let (_, mut begun) = progress(&["--tests", "loss"]);
-        begun.begin(64, &Setup::FrameLoss { highest: 100.0 });
-        assert!((left(&begun) - left(&slow)).abs() < 1e-6, "{}", left(&begun));
     }
 
     #[test]
