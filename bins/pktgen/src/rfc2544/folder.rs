@@ -113,7 +113,8 @@ impl Folder {
 
     /// Removes what was made if no trial is in it, so that the next run can have its name. Returns whether one is.
     pub(super) fn keep(self) -> bool {
-        if !self.has_trial {
+        // Another run may have the name by now.
+        if !self.has_trial && self.is_there() {
             // What cannot be removed is in the way of nothing else.
             let _ = std::fs::remove_file(self.path.join(NAME));
             if self.is_new {
@@ -134,8 +135,10 @@ impl Folder {
         if self.is_there() {
             return Ok(());
         }
-        Err(anyhow!("{name}: {NAME} was removed or replaced, and results are lost; begin again in another folder")
-            .into())
+        Err(anyhow!(
+            "{name}: {NAME} was removed, moved or replaced, so nothing more is kept; begin again in another folder"
+        )
+        .into())
     }
 
     fn put(&mut self, line: &Line) -> io::Result<()> {

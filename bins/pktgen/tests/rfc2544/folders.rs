@@ -33,6 +33,30 @@ fn a_folder_is_of_one_run_at_a_time() {
     assert!(pktgen(&["report", path]).status.success());
 }
 
+/// Whoever removes a folder while a run writes to it is told at the next trial, and a run that has taken its name loses nothing.
+#[test]
+fn a_folder_that_goes_ends_the_run() {
+    let above = tempfile::tempdir().unwrap();
+    let [path, moved] = ["results", "moved"].map(|name| above.path().join(name));
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k", "--quiet", "--out"];
+    let mut run = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    run.args(["rfc2544", "--ports", DEVICE]).args(options).arg(&path).args(SHORT);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = path.join("trials.jsonl");
+    while !std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("{\"trial\":")) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(&lines, "of another").unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("was removed, moved or replaced"), "{said}");
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), "of another");
+    assert!(pktgen(&["report", moved.to_str().unwrap()]).status.success(), "what was measured is there");
+}
+
 #[test]
 fn a_run_that_was_cut_goes_on() {
     let folder = tempfile::tempdir().unwrap();
