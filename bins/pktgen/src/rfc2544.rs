@@ -342,7 +342,7 @@ impl Bench<'_> {
         }
         let found = self.test(size, &search)?;
         let forwarded = forwarded_by(&found).fold(most, f64::max);
-        let Some(found) = found_by(&found) else {
+        let Some(found) = found_by(&found, &self.profile) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
         };
@@ -384,13 +384,12 @@ impl Bench<'_> {
             }
         }
         if self.args.tests.contains(&Test::BackToBack) {
-            if above == Above::Loses && forwarded >= highest * (1.0 - self.profile.rate_tolerance) {
+            let Some(bursts) = found.bursts(highest, forwarded, &self.profile) else {
                 let why = format!("the device forwards {highest:.0} frames/s without end where it may lose some");
                 self.has_answer = true;
                 return self.leave_out(size, &[Test::BackToBack], &why);
-            }
-            let (throughput, range) = found.for_longer(forwarded);
-            self.test(size, &Setup::BackToBack { rate: highest, throughput, range: Some(range) })?;
+            };
+            self.test(size, &bursts)?;
         }
         Ok(())
     }
@@ -569,19 +568,21 @@ impl Found {
         self.sustained.is_some()
     }
 
-    /// What the device forwards without end, and the least and the most that it may be, if it forwards so much of loads of which it may
-    /// lose some.
-    fn for_longer(&self, forwarded: f64) -> (f64, [f64; 2]) {
-        let (rate, [least, most]) = match self.sustained {
+    /// The search for the longest burst, if the device forwards so much of loads of which it may lose some; `None` if that is all.
+    fn bursts(&self, highest: f64, forwarded: f64, profile: &Profile) -> Option<Setup> {
+        if self.above == Above::Loses && forwarded >= highest * (1.0 - profile.rate_tolerance) {
+            return None;
+        }
+        let (throughput, [least, most]) = match self.sustained {
             Some([least, most]) => (least, [least / (1.0 + self.width), most]),
             None => (self.rate, [self.rate / (1.0 + self.width), self.upper.unwrap_or(self.rate)]),
         };
-        (rate, [least, most.max(forwarded)])
+        Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most.max(forwarded)]) })
     }
 }
 
 /// What a search has found; `None` if it has no throughput.
-fn found_by(test: &AnyTest) -> Option<Found> {
+fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
     let (rate, sustained, upper, width, at_generator, at_highest) = match test {
         AnyTest::Throughput(test) => {
             let result = test.results().into_iter().find(|result| result.lower.is_some())?;
@@ -594,7 +595,7 @@ fn found_by(test: &AnyTest) -> Option<Found> {
             let result = test.result();
             let at_highest = result.found && !result.at_generator;
             let sustained = [result.sustained_least, result.sustained];
-            let width = trial::Goal::RFC2544.width;
+            let width = profile.throughput.goals.first()?.width;
             (result.throughput?, sustained, result.upper, width, result.at_generator, at_highest)
         }
         _ => return None,
@@ -613,7 +614,7 @@ fn found_by(test: &AnyTest) -> Option<Found> {
 /// The loads, in frames a second, of which a device forwards all or loses as little as a goal of a search allows.
 fn forwarded_by(test: &AnyTest) -> impl Iterator<Item = f64> {
     let results = if let AnyTest::Throughput(test) = test { test.results() } else { Vec::new() };
-    results.into_iter().filter_map(|result| result.sustained_least.or(result.lower))
+    results.into_iter().filter_map(|result| result.sustained_least.or(result.throughput))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]
@@ -640,15 +641,13 @@ mod tests {
         let goals = profile.throughput.goals.clone();
         let search = done(Setup::Throughput { goals, low: highest * LOWEST, high: highest });
         let forwarded = forwarded_by(&search).fold(most.result().unwrap().forwarded, f64::max);
-        let found = found_by(&search).unwrap();
-        if found.above != Above::Loses || forwarded >= highest * (1.0 - profile.rate_tolerance) {
+        let found = found_by(&search, &profile).unwrap();
+        if found.above != Above::Loses {
             return None;
         }
-        let (throughput, range) = found.for_longer(forwarded);
-        let AnyTest::BackToBack(bursts) = done(Setup::BackToBack { rate: highest, throughput, range: Some(range) })
-        else {
-            unreachable!()
-        };
+        let setup = found.bursts(highest, forwarded, &profile)?;
+        let AnyTest::BackToBack(bursts) = done(setup.clone()) else { unreachable!() };
+        let Setup::BackToBack { throughput, range: Some(range), .. } = setup else { unreachable!() };
         let time = bursts.result().unwrap().buffer_time(throughput, range);
         Some((time.interval.unwrap().map(|seconds| seconds * highest), time.seconds * highest))
     }
@@ -668,6 +667,9 @@ mod tests {
             let lossy = Truth { capacity: 1e6, buffer, loss: 1e-5, ..Truth::default() };
             let ([low, high], _) = buffer_of(lossy, seed, 2e6).unwrap();
             assert!(low <= 514.0 && high >= 510.0, "{seed}: {low} to {high}");
+            let close = Truth { capacity: 14.82e6, buffer, ..Truth::default() };
+            let ([low, high], _) = buffer_of(close, seed, line).unwrap();
+            assert!(low <= 513.0 && high >= 511.0, "{seed}: {low} to {high}");
             let open = Truth { capacity: 1e9, loss: 1e-5, ..Truth::default() };
             assert_eq!(buffer_of(open, seed, 1e6), None, "it forwards all, but for what it loses by chance");
         }

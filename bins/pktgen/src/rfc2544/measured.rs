@@ -33,7 +33,7 @@ pub(crate) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, judge: Judge)
         // A link that is not up again ends the next trial before it begins.
         if run.trouble.is_ok() && !jumped && run.totals.ports.iter().any(link_fell) {
             let mut outcome = Outcome::new(0, 0);
-            outcome.link_fell = true;
+            (outcome.link_fell, outcome.from_earlier) = (true, run.late);
             return Ok(outcome);
         }
         report::end(args, &mut run)?;
