@@ -15,7 +15,7 @@ const FIRST: u64 = 64;
 /// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
 /// 12.3.3, which RFC 9004, 6.2 demands).
 ///
-/// A burst that is late is void if the device makes so much room in that time that it may be more than 1 % too long. Where a length was void
+/// A burst that is late is void if the device makes so much room in that time, by its throughput, that it may be more than 1 % too long. Where a length was void
 /// three times, the search goes on below it, and what it finds is at least so much.
 ///
 /// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
@@ -82,6 +82,17 @@ pub struct BufferTime {
     pub seconds: f64,
     /// The least and the most that it may be, in seconds; `None` if it is a lower bound.
     pub interval: Option<[f64; 2]>,
+}
+
+/// A time is known if the ends of its interval differ by less than this factor.
+const KNOWN: f64 = 1.04;
+
+impl BufferTime {
+    /// Returns the interval if its ends differ by 4 % or more: then the time is not known, only between which two it lies.
+    #[must_use]
+    pub fn open(&self) -> Option<[f64; 2]> {
+        self.interval.filter(|[low, high]| *high > *low * KNOWN)
+    }
 }
 
 impl Bursts {

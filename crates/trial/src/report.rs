@@ -256,7 +256,9 @@ impl Part {
                 self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
             }
         }
-        Some(verdict == Verdict::Counted && !trial.warm_up)
+        // What bursts leave open bounds figures.
+        let is_open = matches!(verdict, Verdict::Void(Reason::Bursts) | Verdict::Limit(Reason::Bursts));
+        Some((verdict == Verdict::Counted || is_open) && !trial.warm_up)
     }
 }
 

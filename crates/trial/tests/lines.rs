@@ -349,6 +349,78 @@ fn a_recovery_that_did_not_end_makes_the_mean_a_lower_bound() {
     }
 }
 
+/// Some took longer than that, and some may have taken less: the mean of them bounds nothing.
+#[test]
+fn recoveries_longer_and_shorter_have_no_mean() {
+    let setup = Setup::Recovery { throughput: 1e5, highest: 1e6 };
+    let mut profile = Profile::default();
+    profile.recovery.repetitions = 2;
+    let mut test = setup.start(&profile).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+    for (last, doubtful) in [(0.2, 5), (0.3, 5), (0.2, 5), (100.0, 0)] {
+        let trial = test.next().unwrap();
+        let sent = trial.traffic.frames();
+        let mut outcome = trial::Outcome::new(sent, sent - 5);
+        (outcome.last_lost, outcome.doubtful) = (Some(last), doubtful);
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let row = &Report::read(&text).unwrap().rows()[0];
+    assert_eq!((row.value, row.bound, row.interval), (None, None, None), "{row:?}");
+    for words in ["not in time 1 times", "less 1 times: bursts of the generator"] {
+        assert!(row.note.contains(words), "{row:?}");
+    }
+}
+
+/// Where longer bursts were void, what is certain of one that may be too long is the least that it is.
+#[test]
+fn an_open_burst_is_at_least_what_is_certain_of_it() {
+    let setup = Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([1.9e3, 2.1e3]) };
+    let mut profile = Profile::default();
+    profile.bursts.repetitions = 1;
+    let mut test = setup.start(&profile).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+    // Each burst above 900 frames takes longer by too much, and those below it by a little.
+    while let Some(trial) = test.next() {
+        let sent = trial.traffic.frames();
+        let mut outcome = trial::Outcome::new(sent, sent);
+        outcome.late = Some(0.001);
+        outcome.seconds = (sent > 900).then(|| trial.traffic.seconds() + 0.1);
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let rows = Report::read(&text).unwrap().rows();
+    let [frames, time] = &rows[..] else { panic!("{rows:?}") };
+    // A millisecond at 2,100 of 3,000 frames a second makes room for seven.
+    let AnyTest::BackToBack(test) = &test else { unreachable!() };
+    let certain = test.result().unwrap().frames.mean - 7.0;
+    assert!((frames.value.unwrap() - certain).abs() < 1e-6, "{frames:?}");
+    assert!((time.value.unwrap() - certain / 3.0 * 0.3).abs() < 1e-6, "{time:?}");
+    for row in [frames, time] {
+        assert_eq!((row.bound, row.interval), (Some(trial::Bound::AtLeast), None), "{row:?}");
+    }
+}
+
+/// What comes after the drain of a void trial is no loss of a figure; after one that counts it is.
+#[test]
+fn frames_after_the_drain_are_told_of_trials_that_count() {
+    for (is_void, told) in [(true, false), (false, true)] {
+        let setup = Setup::FrameLoss { highest: 1e6 };
+        let mut test = setup.start(&Profile::default()).unwrap();
+        let mut text = format!("{}\n{}\n", Line::run(Profile::default()), Line::test(64, setup));
+        for from_earlier in [0, 7] {
+            let trial = test.next().unwrap();
+            let sent = trial.traffic.frames();
+            let mut outcome = trial::Outcome::new(sent, sent - 10);
+            (outcome.link_fell, outcome.from_earlier) = (is_void, from_earlier);
+            text += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+        let rows = Report::read(&text).unwrap().rows();
+        assert_eq!(rows[0].note.contains("7 frames came after the drain"), told, "{rows:?}");
+    }
+}
+
 /// RFC 2544, 10 wants frames that came twice or out of order in the results; and the worse of two ways counts in each figure of latency.
 #[test]
 fn what_came_otherwise_is_told_and_latency_is_that_of_the_worse_way() {

@@ -182,6 +182,9 @@ impl Sizes {
                 let Summary { min, max, .. } = bursts.frames;
                 let trial::Setup::BackToBack { throughput, range, .. } = part.setup else { return None };
                 let (mean, bound) = bursts.longest(range.map_or(throughput, |range| range[1]));
+                if mean <= 0.0 {
+                    return None;
+                }
                 let label = if bound.is_some() { AT_LEAST } else { "" };
                 let (name, words) = ("longest burst".to_owned(), format!("{label}{} frames", number(mean, 1)));
                 Some(Place { name, size: part.size, y: mean, range: Some([min.min(mean), max]), words, label })

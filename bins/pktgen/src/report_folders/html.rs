@@ -151,11 +151,11 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
                 };
                 let time = bursts.buffer_time(*throughput, range);
                 let milliseconds = |seconds: f64| number(seconds * 1e3, 4);
-                let time = match time.interval.map(|ends| ends.map(milliseconds)) {
-                    None if time.seconds <= 0.0 => "not known".to_owned(),
-                    None => format!("at least {}", milliseconds(time.seconds)),
-                    Some([low, high]) if low == high => high,
-                    Some(ends) => ends.join(" to "),
+                let time = match (time.open(), time.interval) {
+                    (Some(ends), _) => ends.map(milliseconds).join(" to "),
+                    (None, Some(_)) => milliseconds(time.seconds),
+                    (None, None) if time.seconds <= 0.0 => "not known".to_owned(),
+                    (None, None) => format!("at least {}", milliseconds(time.seconds)),
                 };
                 vec![("back-to-back, frames".to_owned(), frames), ("corrected buffer, ms".to_owned(), time)]
             })

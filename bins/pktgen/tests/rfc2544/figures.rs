@@ -57,14 +57,13 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     assert_done(&output, &said);
     let run = run_of(&output);
     // Whatever this machine did meanwhile: what trials lost the cable had no room for, and what it had no room for they lost, but for
-    // the 64 frames that open the traffic of each, probes, and what came too late.
+    // frames that open the traffic of each, probes, and what came too late.
     let [lost, late, trials] = lost_in_trials(path);
     let [overflowed, unreceived] = ["overflowed", "unreceived"].map(|what| of_cable(&said, "a", what));
     println!("{lost} lost in {trials} trials, {late} of them late; the cable had no room for {overflowed}");
     assert!(lost <= overflowed + unreceived + late + 64, "{lost} lost: {said}");
     assert!(overflowed <= lost + trials * (64 + 64), "{lost} lost: {said}");
-    // The buffer takes 64 frames more than pass in the time of a trial: so much more than 2,000 a second are sent without loss. The frames that
-    // open the traffic make that 2,149; a generator that is late misses these, and when it sends its last frames later, within what it catches
+    // The buffer takes 64 frames more than pass in the time of a trial: so much more than 2,000 a second are sent without loss. A generator that is late misses these, and when it sends its last frames later, within what it catches
     // up, the cable has so much more time.
     let most = 2_000.0 + 64.0 / 0.4;
     // What is above the lower bound may be lost for a machine that stops, and makes trials void; what is below the upper one is not.

@@ -43,9 +43,6 @@ pub enum Bound {
     AtMost,
 }
 
-/// A buffer time is one figure for people if its interval's ends differ by less than this factor.
-const KNOWN: f64 = 1.04;
-
 /// Offered loads that differ by more than this factor are named.
 const WIDE: f64 = 1.1;
 
@@ -338,15 +335,12 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     let least = if bound.is_some() { "at least: longer ones may lose nothing either; " } else { "" };
     let forwarded = range.map(pps);
     let forwarded = if forwarded[0] == forwarded[1] { pps(throughput) } else { forwarded.join(" to ") };
-    let note = format!("{least}of bursts at {}, {forwarded} forwarded{late}", pps(bursts.rate));
-    let value = Some(time.seconds * 1e3).filter(is_known);
-    let buffer = row("corrected buffer time".to_owned(), value, "ms", note);
-    let figure = match interval {
-        Some([low, high]) if high > low * KNOWN => {
-            format!("{} to {}", shown(low, "").trim_end(), shown(high, buffer.unit))
-        }
-        _ => buffer.figure.clone(),
-    };
+    let between =
+        time.open().map(|[low, high]| format!("{} to {}", shown(low * 1e3, "").trim_end(), shown(high * 1e3, "ms")));
+    let by = between.as_ref().map_or_else(String::new, |between| format!(": {between}"));
+    let note = format!("{least}of bursts at {}, {forwarded} forwarded{by}{late}", pps(bursts.rate));
+    let buffer = row("corrected buffer time".to_owned(), Some(time.seconds * 1e3).filter(is_known), "ms", note);
+    let figure = between.unwrap_or_else(|| buffer.figure.clone());
     // It goes on behind the longest burst that was sent, or that is known.
     let bound_of = |row: &Row| row.value.and(bound);
     vec![Row { bound: bound_of(&frames), ..frames }, Row { bound: bound_of(&buffer), interval, figure, ..buffer }]
@@ -371,7 +365,11 @@ fn recovery(result: &crate::Recovered) -> Row {
         note += &format!("; not in time {} times", result.unrecovered);
     }
     if result.lossless > 0 {
-        let many = if result.lost > 0 { format!(" {} times", result.lossless) } else { String::new() };
+        let many = if result.seconds.is_some() || result.unrecovered > 0 {
+            format!(" {} times", result.lossless)
+        } else {
+            String::new()
+        };
         note += &format!("; no frame was lost{many}: no overload, or a buffer had room for it");
     }
     if result.at_most > 0 && result.seconds.is_some() {
