@@ -88,7 +88,7 @@ pub struct BufferTime {
 const KNOWN: f64 = 1.04;
 
 impl BufferTime {
-    /// Returns the interval if its ends differ by 4 % or more: then the time is not known, only between which two it lies.
+    /// Returns the interval if its ends differ by more than 4 %: then the time is not known, only between which two it lies.
     #[must_use]
     pub fn open(&self) -> Option<[f64; 2]> {
         self.interval.filter(|[low, high]| *high > *low * KNOWN)

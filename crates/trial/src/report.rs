@@ -257,7 +257,8 @@ impl Part {
             }
         }
         // What bursts leave open bounds figures.
-        let is_open = matches!(verdict, Verdict::Void(Reason::Bursts) | Verdict::Limit(Reason::Bursts));
+        let is_open = matches!(verdict, Verdict::Void(Reason::Bursts) | Verdict::Limit(Reason::Bursts))
+            && matches!(self.test, AnyTest::Throughput(_) | AnyTest::Recovery(_));
         Some((verdict == Verdict::Counted || is_open) && !trial.warm_up)
     }
 }

@@ -146,7 +146,7 @@ impl Folder {
     }
 
     /// Whether the file that is written to is that of the folder.
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         let [ours, theirs] = [self.file.metadata(), std::fs::metadata(self.path.join(NAME))];
         let place = |of: std::fs::Metadata| (of.dev(), of.ino());
         theirs.map(place).ok() == ours.map(place).ok()

@@ -36,24 +36,28 @@ fn a_folder_is_of_one_run_at_a_time() {
 /// Whoever removes a folder while a run writes to it is told at the next trial, and a run that has taken its name loses nothing.
 #[test]
 fn a_folder_that_goes_ends_the_run() {
+    let _beside = beside();
     let above = tempfile::tempdir().unwrap();
     let [path, moved] = ["results", "moved"].map(|name| above.path().join(name));
-    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k", "--quiet", "--out"];
+    // It has an hour to go.
+    let options = ["--one-way", "--sizes", "64", "--max", "1k", "--trial-time", "200ms", "--repetitions", "500"];
     let mut run = Command::new(env!("CARGO_BIN_EXE_pktgen"));
-    run.args(["rfc2544", "--ports", DEVICE]).args(options).arg(&path).args(SHORT);
-    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    run.args(["rfc2544", "--ports", DEVICE]).args(options).arg("--quiet").arg("--out").arg(&path);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = path.join("trials.jsonl");
+    let begun = Instant::now();
     while !std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("{\"trial\":")) {
+        assert!(begun.elapsed() < Duration::from_secs(60) && run.try_wait().unwrap().is_none(), "no trial has ended");
         std::thread::sleep(Duration::from_millis(5));
     }
     std::fs::rename(&path, &moved).unwrap();
     std::fs::create_dir(&path).unwrap();
-    std::fs::write(&lines, "of another").unwrap();
+    std::fs::write(&lines, "of another\n").unwrap();
     let output = run.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("was removed, moved or replaced"), "{said}");
-    assert_eq!(std::fs::read_to_string(&lines).unwrap(), "of another");
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), "of another\n");
     assert!(pktgen(&["report", moved.to_str().unwrap()]).status.success(), "what was measured is there");
 }
 
