@@ -308,7 +308,7 @@ mod tests {
         let rates = if is_strict { vec![found.rate] } else { vec![found.rate, found.rate / 2.0] };
         done(Setup::Latency { rates });
         if found.above == super::super::Above::Loses {
-            done(found.bursts(highest, 0.0, profile).unwrap());
+            done(found.bursts(highest, 0.0).unwrap());
         }
         done(Setup::FrameLoss { highest });
         seconds
