@@ -114,8 +114,10 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     // A run that has taken the folder's name since is not this one.
     let is_there = bench.folder.is_there();
     let is_kept = bench.folder.keep();
-    let shown =
-        if is_kept && is_there { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
+    if is_kept && !is_there {
+        return Err(if let Err(Broken::Failed(failure)) = ended { failure } else { folder::gone(&path) });
+    }
+    let shown = if is_kept { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
     match ended {
         Ok(()) if !bench.has_answer => Err(shown.err().unwrap_or_else(|| nothing(&path, bench.has_counted))),
         Ok(()) => shown,

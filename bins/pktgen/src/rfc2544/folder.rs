@@ -135,10 +135,7 @@ impl Folder {
         if self.is_there() {
             return Ok(());
         }
-        Err(anyhow!(
-            "{name}: {NAME} was removed, moved or replaced, so nothing more is kept; begin again in another folder"
-        )
-        .into())
+        Err(gone(&self.path))
     }
 
     fn put(&mut self, line: &Line) -> io::Result<()> {
@@ -175,6 +172,13 @@ fn lock(file: &File, name: &str) -> Result<(), Failure> {
         Ok(of) if of.nlink() > 0 => Ok(()),
         _ => Err(anyhow!("{name}: another run has just removed it; begin again").into()),
     }
+}
+
+/// What a folder has is not what was written to it.
+pub(super) fn gone(path: &Path) -> Failure {
+    let name = path.display();
+    anyhow!("{name}: {NAME} was removed, moved or replaced, so nothing more is kept; begin again in another folder")
+        .into()
 }
 
 /// Waits until the names in a folder are kept.

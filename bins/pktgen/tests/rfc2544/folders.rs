@@ -4,7 +4,7 @@ use crate::common::on_small_disk;
 use crate::known::{folder_of, profile, simulated};
 use crate::runs::{DEVICE, SHORT, assert_done, beside, pktgen, report_of, rfc2544, unlocked};
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use trial::simulate::Truth;
 use trial::{Method as _, Profile, Setup};
@@ -39,20 +39,27 @@ fn a_folder_that_goes_ends_the_run() {
     let _beside = beside();
     let above = tempfile::tempdir().unwrap();
     let [path, moved] = ["results", "moved"].map(|name| above.path().join(name));
-    // It has an hour to go.
+    // It has half an hour to go.
     let options = ["--one-way", "--sizes", "64", "--max", "1k", "--trial-time", "200ms", "--repetitions", "500"];
     let mut run = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     run.args(["rfc2544", "--ports", DEVICE]).args(options).arg("--quiet").arg("--out").arg(&path);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = path.join("trials.jsonl");
     let begun = Instant::now();
-    while !std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("{\"trial\":")) {
-        assert!(begun.elapsed() < Duration::from_secs(60) && run.try_wait().unwrap().is_none(), "no trial has ended");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut within = |what: &str, done: &dyn Fn(&mut Child) -> bool| {
+        while !done(&mut run) {
+            if begun.elapsed() > Duration::from_secs(60) {
+                run.kill().unwrap();
+                panic!("{what}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    within("no trial has ended", &|_| std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("{\"trial\":")));
     std::fs::rename(&path, &moved).unwrap();
     std::fs::create_dir(&path).unwrap();
     std::fs::write(&lines, "of another\n").unwrap();
+    within("it goes on", &|run| run.try_wait().unwrap().is_some());
     let output = run.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
