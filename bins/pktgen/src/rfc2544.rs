@@ -347,6 +347,8 @@ impl Bench<'_> {
         }
         let found = self.test(size, &search)?;
         let forwarded = forwarded_by(&found).fold(most, f64::max);
+        let results = if let AnyTest::Throughput(test) = &found { test.results() } else { Vec::new() };
+        let is_lossy = results.first().is_some_and(|result| result.ended == Ended::BelowLowest);
         let Some(found) = found_by(&found, &self.profile) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
@@ -357,6 +359,7 @@ impl Bench<'_> {
             self.test(size, &Setup::Latency { rates })?;
         }
         if found.may_lose {
+            self.has_answer |= is_lossy && self.asks_for_overload();
             return self.leave_out(size, &[Test::Recovery, Test::BackToBack], "no throughput without loss was found");
         }
         let (no_overload, endless) = match above {
@@ -590,7 +593,8 @@ impl Found {
             Some([least, most]) => (least, [least / (1.0 + self.width), most]),
             None => (self.rate, [self.rate / (1.0 + self.width), self.upper.unwrap_or(self.rate)]),
         };
-        if self.above == Above::Loses && forwarded > most * BY_CHANCE {
+        // A buffer that fills in trials makes the rates of the search no less.
+        if self.above == Above::Loses && forwarded > most.max(self.upper.unwrap_or(self.rate)) * BY_CHANCE {
             return None;
         }
         Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most.max(forwarded)]) })
