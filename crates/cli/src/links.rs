@@ -15,11 +15,12 @@ struct Link {
 }
 
 impl Links {
-    /// Begins with the present state of each port: what happened before is forgotten.
-    pub(crate) fn of(opened: &mut [Opened]) -> Result<Self, Failure> {
+    /// Begins with the present state of each port: what happened before is forgotten, but that one which was up is down.
+    pub(crate) fn of(opened: &mut [Opened], were_up: bool) -> Result<Self, Failure> {
         let link = |Opened { port, .. }: &mut Opened| {
             port.events()?;
-            Ok(Link { last: port.link()?, downs: 0 })
+            let last = port.link()?;
+            Ok(Link { last, downs: u64::from(were_up && !last.up) })
         };
         Ok(Self(opened.iter_mut().map(link).collect::<Result<_, Failure>>()?))
     }
@@ -66,7 +67,7 @@ mod tests {
         let mut opened = [open("soft:a"), open("soft:b")];
         let limit = Duration::from_secs(60);
         opened.iter().for_each(|opened| assert!(opened.port.wait_link(limit).unwrap().up));
-        let mut links = Links::of(&mut opened).unwrap();
+        let mut links = Links::of(&mut opened, true).unwrap();
         let mut after = |opened: &mut [Opened], states: &[bool]| {
             for up in states {
                 opened[1].port.soft().unwrap().set_link(*up);
@@ -89,6 +90,11 @@ mod tests {
             (&[true], 3),
         ] {
             assert_eq!(after(&mut opened, states), [0, downs], "{states:?}");
+        }
+        opened[1].port.soft().unwrap().set_link(false);
+        for (were_up, downs) in [(true, 1), (false, 0)] {
+            let links = Links::of(&mut opened, were_up).unwrap();
+            assert_eq!(links.downs().collect::<Vec<_>>(), [0, downs]);
         }
     }
 }

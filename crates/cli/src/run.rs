@@ -96,17 +96,19 @@ impl Run<'_> {
     where
         F: FnOnce() -> Vec<E> + Send + 'static,
     {
-        let Worked { ran, ended, trouble, downs } = self.work(members, finished, notes, end, |opened, stop| {
+        let quiesce = |opened: &mut [Opened], stop: &Stop| {
             // A port whose receive queues nobody polls has nothing to finish.
             ports::stop_receiving(opened.iter_mut().filter(|opened| opened.rx.is_empty()), stop);
-        })?;
+        };
+        let Worked { ran, ended, trouble, downs } = self.work(members, finished, notes, end, quiesce, false)?;
         let (mut totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
         totals.ports.iter_mut().zip(downs).for_each(|(port, downs)| port.link_downs = downs);
         Ok((totals, trouble.and(closed)))
     }
 
     /// Runs like [`Self::supervise`], and leaves the ports open for another run, with the queues of the workers back. What devices have
-    /// counted before is not in the totals; of what workers return, the counters are those of this run.
+    /// counted before is not in the totals; of what workers return, the counters are those of this run. Links are up by now: one that is
+    /// down at its beginning has gone down.
     ///
     /// # Errors
     ///
@@ -124,7 +126,7 @@ impl Run<'_> {
         let (before, read) = read_devices(self.opened.iter_mut().map(|opened| &mut opened.port));
         read?;
         let Worked { ran, mut ended, trouble, downs } =
-            self.work(members, finished, notes, end, |_, stop| stop.request())?;
+            self.work(members, finished, notes, end, |_, stop| stop.request(), true)?;
         let Self { mut opened, pools, stop, .. } = self;
         for lane in &mut ended {
             if let Some(((port, _), rx)) = lane.input.zip(lane.rx.take()) {
@@ -147,7 +149,7 @@ impl Run<'_> {
         Ok(Kept { totals, opened, trouble: trouble.and(read.map_err(Failure::from)) })
     }
 
-    /// Starts the workers, and watches them to their end, which `quiesce` begins.
+    /// Starts the workers, and watches them to their end, which `quiesce` begins. Links that `were_up` and are down have gone down.
     fn work<F, E: Send + 'static>(
         &mut self,
         members: Vec<(Option<usize>, F)>,
@@ -155,11 +157,12 @@ impl Run<'_> {
         notes: impl FnMut(&Totals) -> Vec<String>,
         end: impl FnMut(E) -> Ended,
         quiesce: impl FnOnce(&mut [Opened], &Stop),
+        were_up: bool,
     ) -> Result<Worked, Failure>
     where
         F: FnOnce() -> Vec<E> + Send + 'static,
     {
-        let mut links = Links::of(&mut self.opened)?;
+        let mut links = Links::of(&mut self.opened, were_up)?;
         let waker = self.stop.waker()?;
         let team = Team::start_with(members, &self.stop.flag(), move || waker.wake()).map_err(team_failure)?;
         let begun = team.begun();
