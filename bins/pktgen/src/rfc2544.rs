@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use trial::{
-    AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, Reason, Setup, Traffic, Trial, Verdict,
+    AnyTest, Ended, GoalResult, LeftOut, Line, Method as _, Outcome, Part, Profile, Reason, Setup, Traffic, Trial,
+    Verdict,
 };
 
 /// Frames a second of a highest load without line: more than any port sends.
@@ -346,7 +347,7 @@ impl Bench<'_> {
             return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
         }
         let found = self.test(size, &search)?;
-        let forwarded = forwarded_by(&found).fold(most, f64::max);
+        let [carried, forwarded] = forwarded_by(&found).map(|rate| rate.max(most));
         let results = if let AnyTest::Throughput(test) = &found { test.results() } else { Vec::new() };
         let is_lossy = results.first().is_some_and(|result| result.ended == Ended::BelowLowest);
         let Some(found) = found_by(&found, &self.profile) else {
@@ -384,7 +385,7 @@ impl Bench<'_> {
         if above == Above::Loses && self.args.tests.contains(&Test::Recovery) {
             let overload = trial::Recovery::overload(rate, highest);
             // Of a device that loses frames by chance the throughput is far below what it forwards.
-            if overload <= forwarded {
+            if overload <= carried {
                 let why = format!(
                     "{overload:.0} frames/s are no overload: the device forwards as many where it may lose some"
                 );
@@ -631,10 +632,13 @@ fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
     Some(Found { rate, sustained, width: goal.width, upper, may_lose: goal.loss_ratio > 0.0, above })
 }
 
-/// What a device forwards, in frames a second, of loads of which it loses as little as a goal of a search allows.
-fn forwarded_by(test: &AnyTest) -> impl Iterator<Item = f64> {
+/// The highest load, in frames a second, of which a device loses as little as a goal of a search allows, and the most that it forwards of these.
+fn forwarded_by(test: &AnyTest) -> [f64; 2] {
     let results = if let AnyTest::Throughput(test) = test { test.results() } else { Vec::new() };
-    results.into_iter().filter_map(|result| result.sustained_least.or(result.throughput))
+    let most = |rate: fn(&GoalResult) -> Option<f64>| {
+        results.iter().filter_map(|result| result.sustained_least.or(rate(result))).fold(0.0, f64::max)
+    };
+    [most(|result| result.lower), most(|result| result.throughput)]
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]
@@ -660,7 +664,7 @@ mod tests {
         let AnyTest::Frmol(most) = done(Setup::Frmol { rate: highest, max: None }) else { unreachable!() };
         let goals = profile.throughput.goals.clone();
         let search = done(Setup::Throughput { goals, low: highest * LOWEST, high: highest });
-        let forwarded = forwarded_by(&search).fold(most.result().unwrap().forwarded, f64::max);
+        let forwarded = forwarded_by(&search)[1].max(most.result().unwrap().forwarded);
         let found = found_by(&search, &profile).unwrap();
         if found.above != Above::Loses || found.may_lose {
             return None;
