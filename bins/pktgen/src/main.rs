@@ -7,6 +7,7 @@ mod bench;
 mod calibrate;
 mod clock;
 mod control;
+mod files;
 mod frames;
 mod host;
 mod lane;

@@ -2,12 +2,13 @@
 
 use super::catalogue::Experiment;
 use crate::calibrate::target::Target;
+use crate::files::open;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use trial::Summary;
@@ -169,7 +170,7 @@ const BEGIN: &[u8] = br#"{"version":"#;
 pub(super) fn check(folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
     for path in files(folder, experiment) {
         let (name, mut begin) = (path.display(), Vec::new());
-        match File::open(&path) {
+        match open(OpenOptions::new().read(true), &path) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             file => file.and_then(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin)),
         }
@@ -196,7 +197,7 @@ pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Vec<Results
 fn read_file(folder: &Path, path: &Path, experiment: &Experiment) -> Result<Option<Results>, Failure> {
     let name = path.display();
     let mut text = String::new();
-    match File::open(path) {
+    match open(OpenOptions::new().read(true), path) {
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => return Ok(None),
         file => file.and_then(|file| file.take(LONGEST).read_to_string(&mut text)),
     }

@@ -1,5 +1,6 @@
 //! The folder of a run: its lines, each written and synced when it is known.
 
+use crate::files::open;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use rustix::fs::{FlockOperation, flock};
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use trial::printable;
 use trial::{LeftOut, Line, Part, Profile, Report};
@@ -148,12 +149,6 @@ impl Folder {
         let place = |of: std::fs::Metadata| (of.dev(), of.ino());
         theirs.map(place).ok() == ours.map(place).ok()
     }
-}
-
-/// Opens a file, and waits for nobody: of a pipe no line would ever come.
-fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no regular file")) }
 }
 
 /// Takes the file of lines for this run alone, until it is closed.
