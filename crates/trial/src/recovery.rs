@@ -3,6 +3,7 @@
 use crate::error::within;
 use crate::method::{Desk, Plan};
 use crate::profile::{AFTER_OVERLOAD, OVERLOAD};
+use crate::trial::real;
 use crate::{Bound, Error, Limit, Outcome, Profile, Reason, RecoveryPlan, Summary, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -68,10 +69,17 @@ pub struct Recovered {
 
 impl Recovered {
     /// Returns the mean of [`Self::seconds`]; `None` if there is none, or if some took longer and some may have taken less, so that it
-    /// bounds nothing.
+    /// bounds nothing. Where it is an upper bound, each repetition goes up to the next frame.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        self.seconds.filter(|_| self.unrecovered == 0 || self.at_most == 0).map(|seconds| seconds.mean)
+        let seconds = self.seconds.filter(|_| self.unrecovered == 0 || self.at_most == 0)?;
+        let up_to = if self.at_most > 0 { real(seconds.count.saturating_sub(self.at_most)) * self.gap() } else { 0.0 };
+        Some(seconds.mean + up_to / real(seconds.count.max(1)))
+    }
+
+    /// Seconds from the last frame lost to the next one, before which the device may have recovered.
+    pub(crate) fn gap(&self) -> f64 {
+        1.0 / (self.overload * AFTER_OVERLOAD)
     }
 
     /// Returns whether each repetition tells how long the device took, up to a gap between frames.
