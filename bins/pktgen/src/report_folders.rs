@@ -69,7 +69,7 @@ fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
 }
 
 fn values(runs: &[(String, Report)]) -> String {
-    let mut lines = vec!["folder,size,test,value,bound,unit,percent,note".to_owned()];
+    let mut lines = vec!["folder,size,test,value,bound,low,high,unit,percent,note".to_owned()];
     for (folder, report) in runs {
         let folder = &trial::printable(folder);
         let bases = bases(report);
@@ -81,19 +81,21 @@ fn values(runs: &[(String, Report)]) -> String {
                 Some(Bound::AtMost) => "at most",
                 _ => "",
             };
-            let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value), bound.to_owned()];
+            let [low, high] = [0, 1].map(|end| number(row.interval.map(|ends| ends[end])));
+            let (size, value) = (row.size.to_string(), number(row.value));
+            let words = [quoted(folder), size, quoted(&row.test), value, bound.to_owned(), low, high];
             lines.push([words.join(","), row.unit.to_owned(), percent, quoted(&row.note)].join(","));
         }
         let departs =
-            |one: &departures::Departs| [&*quoted(folder), "", "departure,,,,", &quoted(&one.to_string())].join(",");
+            |one: &departures::Departs| [&*quoted(folder), "", "departure,,,,,,", &quoted(&one.to_string())].join(",");
         lines.extend(departures::of(report).iter().map(departs));
         let limit = |(size, limit): (u32, &Limit)| {
-            [&*quoted(folder), &size.to_string(), "limit of the generator,,,,", &quoted(&limit.to_string())].join(",")
+            [&*quoted(folder), &size.to_string(), "limit of the generator,,,,,,", &quoted(&limit.to_string())].join(",")
         };
         lines.extend(limits(report).map(limit));
-        let cut = || [&*quoted(folder), "", "cut,,,,", &quoted(CUT)].join(",");
+        let cut = || [&*quoted(folder), "", "cut,,,,,,", &quoted(CUT)].join(",");
         lines.extend(report.is_cut().then(cut));
-        let open = |open: String| [&*quoted(folder), "", "cut,,,,", &quoted(&open)].join(",");
+        let open = |open: String| [&*quoted(folder), "", "cut,,,,,,", &quoted(&open)].join(",");
         lines.extend(unbegun::of(report).map(open));
     }
     lines.join("\n")

@@ -386,9 +386,12 @@ impl Bench<'_> {
             let overload = trial::Recovery::overload(rate, highest);
             // Of a device that loses frames by chance the throughput is far below what it forwards.
             if overload <= carried {
-                let why = format!(
-                    "{overload:.0} frames/s are no overload: the device forwards as many where it may lose some"
-                );
+                let does = if overload <= forwarded {
+                    "forwards as many where it may lose some"
+                } else {
+                    "loses no more of them than the search allows"
+                };
+                let why = format!("{overload:.0} frames/s are no overload: the device {does}");
                 self.has_answer = true;
                 self.leave_out(size, &[Test::Recovery], &why)?;
             } else {
@@ -573,6 +576,8 @@ struct Found {
     rate: f64,
     /// What the device forwards for longer than a trial, at least and at most, if a buffer was filling in it.
     sustained: Option<[f64; 2]>,
+    /// How long a trial of it is, in seconds.
+    seconds: f64,
     /// By which share of itself the throughput may be more than that without the search seeing it.
     width: f64,
     /// The lowest rate above it that loses more.
@@ -598,7 +603,9 @@ impl Found {
         if self.above == Above::Loses && forwarded > most.max(self.upper.unwrap_or(self.rate)) * BY_CHANCE {
             return None;
         }
-        Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most.max(forwarded)]) })
+        // Without the time for which the machine stopped, which makes delays longer, too.
+        let filling = self.sustained.map(|[_, most]| (self.rate - most).max(0.0) * self.seconds);
+        Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most.max(forwarded)]), filling })
     }
 }
 
@@ -629,7 +636,8 @@ fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
     };
     // Where the machine may be why delays grew, all of the rate may be forwarded for longer.
     let sustained = sustained[0].map(|least| [least, sustained[1].or(upper).unwrap_or(rate)]);
-    Some(Found { rate, sustained, width: goal.width, upper, may_lose: goal.loss_ratio > 0.0, above })
+    let seconds = goal.final_seconds;
+    Some(Found { rate, sustained, seconds, width: goal.width, upper, may_lose: goal.loss_ratio > 0.0, above })
 }
 
 /// The highest load, in frames a second, of which a device loses as little as a goal of a search allows, and the most that it forwards of these.
@@ -671,8 +679,12 @@ mod tests {
         }
         let setup = found.bursts(highest, forwarded)?;
         let AnyTest::BackToBack(bursts) = done(setup.clone()) else { unreachable!() };
-        let Setup::BackToBack { throughput, range: Some(range), .. } = setup else { unreachable!() };
-        let time = bursts.result().unwrap().buffer_time(throughput, range);
+        let Setup::BackToBack { throughput, range: Some(range), filling, .. } = setup else { unreachable!() };
+        let result = bursts.result().unwrap();
+        if filling.is_some_and(|filling| result.are_fewer_than(filling)) {
+            return None;
+        }
+        let time = result.buffer_time(throughput, range);
         Some((time.interval.unwrap().map(|seconds| seconds * highest), time.seconds * highest))
     }
 
@@ -688,6 +700,13 @@ mod tests {
             let ([low, high], found) = buffer_of(usual, seed, line).unwrap();
             assert!(low <= 513.0 && high >= 511.0 && high / low < 1.02, "{seed}: {low} to {high}");
             assert!((found / 512.0 - 1.0).abs() < 0.01, "{seed}: {found}");
+            let filled = Truth { capacity: 2e3, buffer, ..Truth::default() };
+            let ([low, high], found) = buffer_of(filled, seed, 1e4).unwrap();
+            assert!(low <= 513.0 && high >= 511.0 && (found / 512.0 - 1.0).abs() < 0.02, "{seed}: {low} to {high}");
+            for (capacity, jitter) in [(14.7e6, 0.01), (5e6, 0.1)] {
+                let varying = Truth { capacity, buffer, jitter, ..Truth::default() };
+                assert_eq!(buffer_of(varying, seed, line), None, "no buffer of that burst delays frames for so long");
+            }
             let lossy = Truth { capacity: 1e6, buffer, loss: 1e-5, ..Truth::default() };
             assert_eq!(buffer_of(lossy, seed, 2e6), None, "a burst may lose frames by chance");
             let close = Truth { capacity: 14.82e6, buffer, ..Truth::default() };

@@ -29,7 +29,7 @@ fn lines(count: usize) -> (String, Vec<String>) {
         let AnyTest::Throughput(found) = test(Setup::Throughput { goals, low: 100.0, high: HIGHEST }) else { panic!() };
         let rate = found.results()[0].lower.unwrap_or(5_000.0);
         test(Setup::Latency { rates: vec![rate, rate / 2.0] });
-        test(Setup::BackToBack { rate: HIGHEST, throughput: rate, range: None });
+        test(Setup::BackToBack { rate: HIGHEST, throughput: rate, range: None, filling: None });
         test(Setup::FrameLoss { highest: HIGHEST });
         trials += lines[before..].matches("\"outcome\"").count();
     }

@@ -38,7 +38,7 @@ fn run(capacity: f64, seed: u64, sizes: &[u32]) -> String {
         let AnyTest::Throughput(found) = found else { unreachable!() };
         let rate = found.results()[0].lower.unwrap();
         test(Setup::Latency { rates: vec![rate, rate / 2.0] });
-        test(Setup::BackToBack { rate: most, throughput: rate, range: None });
+        test(Setup::BackToBack { rate: most, throughput: rate, range: None, filling: None });
         test(Setup::FrameLoss { highest: most });
         test(Setup::Recovery { throughput: rate, highest: most });
     }

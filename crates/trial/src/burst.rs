@@ -84,6 +84,9 @@ pub struct BufferTime {
     pub interval: Option<[f64; 2]>,
 }
 
+/// Delays say how many frames wait within a quarter.
+const UNLIKE: f64 = 1.25;
+
 /// A time is known if the ends of its interval differ by less than this factor.
 const KNOWN: f64 = 1.04;
 
@@ -107,6 +110,13 @@ impl Bursts {
         }
         let seconds = self.corrected_seconds(throughput.min(self.rate));
         BufferTime { seconds, interval: Some([certain, self.corrected_seconds(least)]) }
+    }
+
+    /// Whether so many frames cannot wait in the buffer that the longest burst filled: each search that found its end had fewer. Then they
+    /// wait elsewhere, or delays vary by themselves.
+    #[must_use]
+    pub fn are_fewer_than(&self, waiting: f64) -> bool {
+        self.endless + self.open < self.frames.count && waiting > self.frames.max * UNLIKE + 2.0
     }
 
     /// Returns the implied buffer time of the device, in seconds (RFC 9004, 6.4).

@@ -56,6 +56,9 @@ pub enum Setup {
         /// The least and the most that it may be; `None` if it is known exactly.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         range: Option<[f64; 2]>,
+        /// How many frames delays say were in a buffer of the device at the end of a trial, if that is why trials forwarded more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filling: Option<f64>,
     },
     /// [`Recovery`].
     Recovery {

@@ -138,7 +138,7 @@ fn three_void_trials_of_any_test_are_a_limit_of_the_generator() {
         Setup::BinarySearch { goal: Goal::RFC2544, low: LOW, high: HIGH },
         Setup::Latency { rates: vec![1e5] },
         Setup::FrameLoss { highest: 2e6 },
-        Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None },
+        Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None, filling: None },
         Setup::Recovery { throughput: 1e6, highest: 2e6 },
         Setup::Frmol { rate: 2e6, max: None },
     ];

@@ -14,7 +14,7 @@ fn setups() -> Vec<Setup> {
         Setup::BinarySearch { goal: Goal::RFC2544, low: 9_001.0, high: HIGH },
         Setup::Latency { rates: vec![1e5, 9e5] },
         Setup::FrameLoss { highest: 1.7e6 },
-        Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None },
+        Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None, filling: None },
         Setup::Recovery { throughput: 1e6, highest: HIGH },
     ]
 }
@@ -375,7 +375,7 @@ fn recoveries_longer_and_shorter_have_no_mean() {
 /// Where longer bursts were void, what is certain of one that may be too long is the least that it is.
 #[test]
 fn an_open_burst_is_at_least_what_is_certain_of_it() {
-    let setup = Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([1.9e3, 2.1e3]) };
+    let setup = Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([1.9e3, 2.1e3]), filling: None };
     let mut profile = Profile::default();
     profile.bursts.repetitions = 1;
     let mut test = setup.start(&profile).unwrap();
@@ -483,14 +483,30 @@ fn what_is_not_known_ends_no_loss_test_and_is_no_recovery() {
 /// Where it is not known whether the machine or a buffer delayed frames, neither is how long a buffer takes to empty.
 #[test]
 fn a_buffer_time_of_a_rate_that_is_not_known_is_an_interval() {
-    let setup = Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([2e3, 2.4e3]) };
+    let setup = Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([2e3, 2.4e3]), filling: None };
     let rows = rows(Truth { capacity: 2e3, buffer: 400, ..Truth::default() }, &setup, &Profile::default());
     let time = &rows[1];
-    let ([low, high], value) = (time.interval.unwrap(), time.value.unwrap());
-    assert!((value - 400.0 / 3.0).abs() < 1.0 && (value - high).abs() < 1e-9, "{time:?}");
+    let [low, high] = time.interval.unwrap();
+    assert!((high - 400.0 / 3.0).abs() < 1.0 && time.value.is_none(), "{time:?}");
     assert!((low / high - 0.6).abs() < 1e-9, "{time:?}");
     assert!(time.note.contains("2,000 pps to 2,400 pps forwarded"), "{time:?}");
     assert!(time.figure.contains(" to ") && time.figure.ends_with(" ms"), "{time:?}");
+}
+
+/// More frames than the longest burst has do not wait in the buffer that it filled.
+#[test]
+fn delays_that_no_buffer_makes_leave_no_buffer_time() {
+    for (filling, is_known) in [(395.0, true), (1_600.0, false)] {
+        let setup =
+            Setup::BackToBack { rate: 3e3, throughput: 2e3, range: Some([2e3, 2.001e3]), filling: Some(filling) };
+        let rows = rows(Truth { capacity: 2e3, buffer: 400, ..Truth::default() }, &setup, &Profile::default());
+        let [burst, time] = &rows[..] else { panic!("{rows:?}") };
+        assert!((burst.value.unwrap() - 1_200.0).abs() < 10.0, "{burst:?}");
+        assert_eq!((time.value.is_some(), time.interval.is_some()), (is_known, is_known), "{time:?}");
+        let words =
+            if is_known { "forwarded if a buffer was filling in trials" } else { "or delays vary by themselves" };
+        assert!(time.note.contains(words), "{time:?}");
+    }
 }
 
 #[test]
@@ -643,7 +659,7 @@ fn trials_of_this_version_are_these() {
             Setup::Throughput { goals, low: 1e3, high: 1e7 },
             Setup::BinarySearch { goal: Goal::RFC2544, low: 1e3, high: 1e7 },
             Setup::FrameLoss { highest: 2e6 },
-            Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None },
+            Setup::BackToBack { rate: 2e6, throughput: 1e6, range: None, filling: None },
             Setup::Recovery { throughput: 1e6, highest: 2e6 },
         ] {
             let (mut test, mut device) = (setup.start(&profile).unwrap(), Device::new(truth, seed));

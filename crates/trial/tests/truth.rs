@@ -629,7 +629,7 @@ fn a_run_of_seven_sizes_has_twenty_minutes_of_trials_at_most() {
             let Some(rate) = result.lower else { continue };
             test(Setup::Latency { rates: vec![rate, rate / 2.0] });
             if result.upper.is_some() {
-                test(Setup::BackToBack { rate: highest, throughput: rate, range: None });
+                test(Setup::BackToBack { rate: highest, throughput: rate, range: None, filling: None });
             }
             test(Setup::FrameLoss { highest });
         }

@@ -193,8 +193,8 @@ impl Sizes {
         });
         Chart {
             title: "Back-to-back frames".to_owned(),
-            note: "Marks are means of the longest bursts without loss; lines reach from the least to the most. Sizes that are \
-                   forwarded at the highest rate have none."
+            note: "Marks are means of the longest bursts without loss, or what they are at least; lines reach from the least to the \
+                   most. Sizes that are forwarded at the highest rate have none."
                 .to_owned(),
             x: self.axis(),
             y: Axis::new("frames", Kind::Linear),
@@ -214,7 +214,7 @@ impl Sizes {
                     None => "",
                 };
                 let (name, words) = ("recovery".to_owned(), format!("{label}{} s", number(mean, 4)));
-                let range = Some([min * 1e3, max * 1e3]);
+                let range = Some([min * 1e3, max.max(mean) * 1e3]);
                 Some(Place { name, size: part.size, y: mean * 1e3, range, words, label })
             };
             run.report.parts().iter().filter_map(of).collect()

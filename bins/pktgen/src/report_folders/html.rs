@@ -5,6 +5,7 @@ use super::{bases, highest, limits, method, percent, unbegun};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
+use cli::human::grouped;
 use trial::{AnyTest, Bound, Method as _, Part, Recovered, Report, Setup, Traffic};
 
 /// Characters of a name.
@@ -103,8 +104,9 @@ fn by_size(page: &mut Markup, runs: &[Run<'_>]) {
 
 /// Why figures are missing.
 fn missing(page: &mut Markup, runs: &[Run<'_>]) {
+    let has_none = |row: &trial::Row| row.value.is_none() && row.interval.is_none();
     for run in runs {
-        let rows: Vec<trial::Row> = run.report.rows().into_iter().filter(|row| row.value.is_none()).collect();
+        let rows: Vec<trial::Row> = run.report.rows().into_iter().filter(has_none).collect();
         for row in rows.iter().take(VOID) {
             let words = format!("no figure of {}, {} bytes: {}.", row.test, row.size, row.note);
             page.leaf("p", &[("class", &"note")], run.name_of(&words));
@@ -140,7 +142,7 @@ fn figures_of(report: &Report, size: u32) -> Vec<(String, String)> {
 /// Figures of tests that have one or two.
 fn last_figures(part: &Part) -> Vec<(String, String)> {
     match (&part.test, &part.setup) {
-        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, range, .. }) => {
+        (AnyTest::BackToBack(test), Setup::BackToBack { throughput, range, filling, .. }) => {
             test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
                 let range = range.unwrap_or([*throughput; 2]);
                 let frames = match bursts.longest(range[1]) {
@@ -151,7 +153,9 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
                 };
                 let time = bursts.buffer_time(*throughput, range);
                 let milliseconds = |seconds: f64| number(seconds * 1e3, 4);
+                let is_unlike = filling.is_some_and(|filling| bursts.are_fewer_than(filling));
                 let time = match (time.open(), time.interval) {
+                    _ if is_unlike => "-".to_owned(),
                     (Some(ends), _) => ends.map(milliseconds).join(" to "),
                     (None, Some(_)) => milliseconds(time.seconds),
                     (None, None) if time.seconds <= 0.0 => "not known".to_owned(),
@@ -202,10 +206,10 @@ fn void(page: &mut Markup, report: &Report) {
     let row = |(part, void): (&Part, &trial::VoidTrial)| {
         let asked = void.trial.traffic;
         let rate = if asked.rate() >= crate::rfc2544::UNLIMITED { "any".to_owned() } else { number(asked.rate(), 0) };
-        let sent = void.outcome.sent.to_string();
+        let sent = grouped(void.outcome.sent);
         let frames = match asked {
             Traffic::Steady { .. } if rate == "any" => "-".to_owned(),
-            asked => asked.frames().to_string(),
+            asked => grouped(asked.frames()),
         };
         let test = method::name(&part.setup).to_owned();
         vec![part.size.to_string(), test, void.trial.number.to_string(), rate, frames, sent, void.reason.to_string()]

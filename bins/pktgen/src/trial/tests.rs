@@ -249,7 +249,7 @@ fn a_capacity_is_found_within_one_percent() {
 fn a_buffer_is_found_within_two_percent() {
     let (mut device, rate) = (device(128), 4.0 * CAPACITY);
     let throughput = throughput(&mut device, rate);
-    let setup = Setup::BackToBack { rate, throughput, range: None };
+    let setup = Setup::BackToBack { rate, throughput, range: None, filling: None };
     let AnyTest::BackToBack(test) = done(&mut device, &setup, &profile(), SECOND) else { panic!("{setup:?}") };
     let bursts = test.result().unwrap();
     // Of 170 frames 42 have gone when the last comes, and the 127 before it leave one place; the next one finds none.

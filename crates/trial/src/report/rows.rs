@@ -2,7 +2,6 @@
 
 use super::{LeftOut, Part, VoidTrial};
 use crate::frmol::AWAY;
-use crate::profile::AFTER_OVERLOAD;
 use crate::{
     AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Reason, Setup, Strict,
     Summary,
@@ -17,12 +16,13 @@ pub struct Row {
     pub size: u32,
     /// What was measured.
     pub test: String,
-    /// The figure in the unit of `unit`; `None` if there is none.
+    /// The figure in the unit of `unit`; `None` if there is none, or if the interval is the figure.
     pub value: Option<f64>,
     /// The unit.
     pub unit: &'static str,
     /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame, of
-    /// a buffer time by the least and the most that the device forwards. `None` of others, and of what is a bound.
+    /// a buffer time by the least and the most that the device forwards. `None` of others, and of
+    /// bounds but those of losses.
     pub interval: Option<[f64; 2]>,
     /// What the figure is instead of the one that was sought; `None` if it is that one.
     pub bound: Option<Bound>,
@@ -82,7 +82,7 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         // Of a figure by fewer repetitions than were asked for the reason says why.
         let is_mean = matches!(part.test, AnyTest::BackToBack(_) | AnyTest::Recovery(_) | AnyTest::Frmol(_));
-        let is_early = is_mean && row.value.is_some() && part.test.is_given_up();
+        let is_early = is_mean && (row.value.is_some() || row.interval.is_some()) && part.test.is_given_up();
         notes.extend(limit.filter(|_| is_early).map(|limit| format!("it ended early: {limit}")));
         notes.extend(open.then(|| "not finished".to_owned()));
         let is_per_rate = matches!(part.test, AnyTest::Latency(_) | AnyTest::FrameLoss(_));
@@ -311,7 +311,7 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         0 => String::new(),
         endless => format!("; {endless} times the longest burst allowed lost nothing"),
     };
-    let Setup::BackToBack { throughput, range, .. } = *setup else { return Vec::new() };
+    let Setup::BackToBack { throughput, range, filling, .. } = *setup else { return Vec::new() };
     let range = range.unwrap_or([throughput; 2]);
     let late = bursts.too_long_by(range[1]);
     let late = if late >= 1.0 {
@@ -332,9 +332,21 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
         open if open == count => format!("; {least}longer ones were void"),
         open => format!("; {least}longer ones were void {open} times"),
     };
-    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}");
+    let note = match count {
+        1 => format!("a single search{endless}{open}{late}"),
+        _ => format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}{open}{late}"),
+    };
     let is_known = |value: &f64| bound.is_none() || *value > 0.0;
     let frames = row("back-to-back".to_owned(), Some(longest).filter(is_known), "frames", note);
+    if let Some(filling) = filling.filter(|filling| bursts.are_fewer_than(*filling)) {
+        let waiting = shown(filling, "frames");
+        let note = format!(
+            "delays in trials vary as if {waiting} were waiting, more than the longest burst: they wait elsewhere, or delays vary by \
+             themselves, and longer trials tell what is forwarded"
+        );
+        let time = row("corrected buffer time".to_owned(), None, "ms", note);
+        return vec![Row { bound: frames.value.and(bound), ..frames }, time];
+    }
     let time = bursts.buffer_time(throughput, range);
     let interval = time.interval.map(|interval| interval.map(|seconds| seconds * 1e3));
     let least = if bound.is_some() { "at least: longer ones may lose nothing either; " } else { "" };
@@ -343,9 +355,12 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     let between =
         time.open().map(|[low, high]| format!("{} to {}", shown(low * 1e3, "").trim_end(), shown(high * 1e3, "ms")));
     let by = between.as_ref().map_or_else(String::new, |between| format!(": {between}"));
-    let note = format!("{least}of bursts at {}, {forwarded} forwarded{by}{late}", pps(bursts.rate));
+    let supposed = if filling.is_some() { " if a buffer was filling in trials" } else { "" };
+    let note = format!("{least}of bursts at {}, {forwarded} forwarded{supposed}{by}{late}", pps(bursts.rate));
     let buffer = row("corrected buffer time".to_owned(), Some(time.seconds * 1e3).filter(is_known), "ms", note);
-    let figure = between.unwrap_or_else(|| buffer.figure.clone());
+    let figure = between.clone().unwrap_or_else(|| buffer.figure.clone());
+    // Of an interval no number is the figure.
+    let buffer = Row { value: buffer.value.filter(|_| between.is_none()), ..buffer };
     // It goes on behind the longest burst that was sent, or that is known.
     let bound_of = |row: &Row| row.value.and(bound);
     vec![Row { bound: bound_of(&frames), ..frames }, Row { bound: bound_of(&buffer), interval, figure, ..buffer }]
@@ -356,8 +371,7 @@ fn recovery(result: &crate::Recovered) -> Row {
     if result.lost > 0 {
         note += &format!(" (>= {} lost)", grouped(&result.lost.to_string()));
     }
-    // The next frame came through, and the device may have recovered at any time between them.
-    let gap = 1.0 / (result.overload * AFTER_OVERLOAD);
+    let gap = result.gap();
     if let Some(Summary { count, min, max, .. }) = result.seconds {
         if result.is_exact() {
             note += &format!(", or up to {} more", shown(gap * 1e3, "ms"));
