@@ -274,7 +274,8 @@ pub(crate) fn wait_for_links(opened: &[Opened], stop: &Stop) -> Result<(), Failu
                     Some(cause) => format!(": {cause}"),
                     None => "; plug in the cable, or start the other end".to_owned(),
                 };
-                let trouble = format!("the link is down and has not come up within {limit} s, so nothing can be sent{way}");
+                let trouble =
+                    format!("the link is down and has not come up within {limit} s, so nothing can be sent{way}");
                 return Err(anyhow!("{name}: {trouble}").into());
             }
         }

@@ -216,6 +216,9 @@ impl FromStr for Chosen {
 /// Seconds of the longest search that a profile may have.
 const LONGEST_SEARCH: f64 = 1e6;
 
+/// A share below half of which up to a thousand trials make the same number as of half, but of an even one a trial less.
+const BELOW_HALF: f64 = 0.499;
+
 impl Rfc2544Args {
     /// The sizes to measure with.
     pub(crate) fn sizes(&self) -> Result<Vec<Size>, String> {
@@ -268,12 +271,16 @@ impl Rfc2544Args {
             let time = self.trial_time.map_or(goal.final_seconds, |time| time.as_secs_f64());
             let trials = self.repetitions.map_or(goal.duration_sum / goal.final_seconds, f64::from);
             let initial = goal.initial_seconds.min(time);
+            // Half of an even number may lose frames as a whole: of two a lucky one would decide.
+            let is_even = self.repetitions.is_some_and(|repetitions| repetitions % 2 == 0);
+            let exceed_ratio = if is_even { goal.exceed_ratio.min(BELOW_HALF) } else { goal.exceed_ratio };
             // What takes longer may go on for longer; a search by halves has its end.
             if self.profile != Named::Rfc2544 {
                 let longer = (trials * time / goal.duration_sum).max(1.0);
                 most_seconds = f64::max(most_seconds, (profile.throughput.most_seconds * longer).min(LONGEST_SEARCH));
             }
-            *goal = Goal { width, final_seconds: time, initial_seconds: initial, duration_sum: trials * time, ..*goal };
+            let duration_sum = trials * time;
+            *goal = Goal { width, exceed_ratio, final_seconds: time, initial_seconds: initial, duration_sum, ..*goal };
         }
         profile.throughput.most_seconds = most_seconds;
         if let Some(time) = self.trial_time {
@@ -385,18 +392,44 @@ mod tests {
     use crate::args::{Args, Command};
     use clap::Parser as _;
     use trial::simulate::{Device, Truth};
-    use trial::{Ended, Method as _};
+    use trial::{Ended, Method as _, Profile};
+
+    fn profile_of(options: &[&str]) -> Profile {
+        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b"];
+        let Command::Rfc2544(args) = Args::parse_from([&words[..], options].concat()).command else {
+            panic!("{options:?}");
+        };
+        args.profile()
+    }
+
+    /// Of an even number of trials more than half have to keep to a goal.
+    #[test]
+    fn one_lossless_trial_of_two_decides_about_no_load() {
+        for (repetitions, needed) in [("1", 1), ("2", 2), ("3", 2), ("4", 3), ("1000", 501)] {
+            let profile = profile_of(&["--repetitions", repetitions]);
+            let search = |lossy: u64| {
+                let goals = profile.throughput.goals[..1].to_vec();
+                let mut test = trial::Throughput::new(goals, 1e3..=1e4, &profile).unwrap();
+                // Of the trials of each load that decide, the first lose frames: only those at the lowest count.
+                let mut seen = 0;
+                while let Some(trial) = test.next() {
+                    let sent = trial.traffic.frames();
+                    let is_lowest = trial.traffic.rate() < 1_001.0;
+                    let is_lossy = !is_lowest || seen < lossy;
+                    seen += u64::from(is_lowest);
+                    test.tell(&trial::Outcome::new(sent, if is_lossy { sent / 2 } else { sent })).unwrap();
+                }
+                test.results()[0].lower.is_some()
+            };
+            let all: u64 = repetitions.parse().unwrap();
+            assert!(search(all - needed), "{repetitions}: {needed} of them keep to the goal");
+            assert!(!search(all - needed + 1), "{repetitions}: one less than {needed} do");
+        }
+    }
 
     /// Searches by longer trials, or by more of them, may take longer: each has a result.
     #[test]
     fn longer_searches_have_the_time_for_a_result() {
-        let words = ["pktgen", "rfc2544", "--ports", "soft:a,soft:b"];
-        let profile_of = |options: &[&str]| {
-            let Command::Rfc2544(args) = Args::parse_from([&words[..], options].concat()).command else {
-                panic!("{words:?}");
-            };
-            args.profile()
-        };
         for options in [
             &["--trial-time", "3600s"][..],
             &["--trial-time", "3600s", "--repetitions", "250"],
