@@ -33,6 +33,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let count = args.ports.len();
         return Err(Failure::usage(format!("--ports: {count} named; name two, as A,B")));
     }
+    // The page may be one of that folder.
+    if let Some(folder) = args.out.as_ref().filter(|_| args.show.is_none()) {
+        let name = folder.display();
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+    }
     args.html.as_deref().map_or(Ok(()), page::check)?;
     let is_wanted =
         |experiment: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| name == experiment.name);
@@ -43,9 +49,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             shown.extend(stored(folder, experiment, experiment.cannot)?);
         }
     } else if let Some(folder) = &args.out {
-        let name = folder.display();
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         wanted.iter().try_for_each(|experiment| results::check(folder, experiment))?;
         let mut stop = Stop::on_signals()?;
         if wanted.iter().any(|experiment| needs_ports(experiment) && experiment.cannot.is_none()) {

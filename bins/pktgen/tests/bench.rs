@@ -150,6 +150,15 @@ fn the_page_of_stored_results_is_made_of_them() {
 const GOOD: &str = r#"{"version":"good"#;
 
 #[test]
+fn the_page_may_be_one_of_the_folder_that_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("target/experiments");
+    let page = new.join("index.html");
+    let output = pktgen(&["bench", "numa", "--out", new.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert!(output.status.success() && page.exists(), "{output:?}");
+}
+
+#[test]
 fn what_fails_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, stored) = (folder.path().to_str().unwrap(), folder.path().join("rings.json"));
@@ -266,7 +275,7 @@ fn bad_input_is_one_line() {
         (&["bench", "sizes", "--out", path], 1, "sizes.cut.json: is there and holds no results; name another folder"),
         (&["bench", "numa", "--out", "/dev/null/x"], 1, "cannot be made"),
         (&["bench", "numa", "--out", path, "--html", "/nowhere/x"], 1, "cannot be written"),
-        (&["bench", "--out", "/dev/null/x", "--html", "/proc/self/status"], 1, "--html"),
+        (&["bench", "--out", path, "--html", "/proc/self/status"], 1, "--html"),
     ] {
         let output = pktgen(arguments);
         let said = text(output.stderr);
