@@ -7,7 +7,7 @@ use super::shapes::{COLOURS, DASHES, MARKS};
 const WIDTH: f64 = 640.0;
 /// Height of the space between the axes, and room around it.
 const HEIGHT: f64 = 210.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 86.0;
 const RIGHT: f64 = 18.0;
 const BELOW: f64 = 46.0;
 /// Height of a line of the legend, and how wide a letter is at most.
