@@ -7,8 +7,8 @@ use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 use trial::{Goal, Outcome, Profile, Setup, TRIES, Trial, Verdict};
 
-/// Columns of a line that is redrawn.
-const COLUMNS: usize = 79;
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
 /// What begin and end of a trial take beside the phases of a trial, until it is known.
 const OPENING: f64 = 0.05;
 /// How long a test takes is up to the device, so until one of its kind is done this is what slow ones need: an upper bound for devices that lose
@@ -143,7 +143,10 @@ impl Progress {
 
     fn draw(&self, text: &str) {
         if self.terminal {
-            let text: String = text.chars().take(COLUMNS).collect();
+            let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+            let columns = if columns == 0 { COLUMNS } else { columns };
+            // What fills the last column as well goes on in the next line, on some terminals.
+            let text: String = text.chars().take(columns - 1).collect();
             self.write(&format!("\r\x1b[K{text}"));
         }
     }

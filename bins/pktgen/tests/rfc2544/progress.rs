@@ -2,6 +2,7 @@
 
 use crate::runs::{DEVICE, SHORT, assert_done, beside};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::num::NonZero;
@@ -48,13 +49,14 @@ fn a_pipe_has_a_line_for_each_test() {
     assert!(tests(&said).is_empty() && said.lines().count() <= 1, "{said}");
 }
 
-#[test]
-fn a_terminal_shows_the_trial_at_hand_as_well() {
-    let _beside = beside();
+/// What is written to a terminal of so many columns.
+fn on_terminal(columns: u16) -> String {
     let folder = tempfile::tempdir().unwrap();
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     let theirs = OpenOptions::new().read(true).write(true).open(name).unwrap();
     let mut command = command(folder.path().to_str().unwrap());
@@ -68,6 +70,21 @@ fn a_terminal_shows_the_trial_at_hand_as_well() {
     let status = child.wait().unwrap();
     let said = String::from_utf8(bytes).unwrap();
     assert!(matches!(status.code(), Some(0 | 1)), "{said}");
+    said
+}
+
+/// What a terminal of so many columns shows in the end.
+fn shown(said: &str, columns: u16) -> String {
+    let [rows, columns] = [24, columns].map(|count| NonZero::new(count).unwrap());
+    let mut screen = vt100::Parser::new(rows, columns, 0);
+    screen.process(said.as_bytes());
+    screen.screen().contents()
+}
+
+#[test]
+fn a_terminal_shows_the_trial_at_hand_as_well() {
+    let _beside = beside();
+    let said = on_terminal(160);
     let drawn: Vec<&str> = said.split("\r\u{1b}[K").collect();
     for (test, words) in [("highest load", "trial 1 at 1,000 pps"), ("loss", "trial 1 at 1,000 pps")] {
         let line = drawn.iter().find(|line| line.ends_with(&format!(" left: 64 bytes, {test}: {words}")));
@@ -77,11 +94,21 @@ fn a_terminal_shows_the_trial_at_hand_as_well() {
     let ended = drawn.iter().filter(|line| line.contains(": lost ") || line.contains(": void, ")).count();
     assert!(ended >= 2, "each trial says what came of it: {said:?}");
     // What stays is what a pipe has: the line of the trial at hand is taken away.
-    let [rows, columns] = [24, 160].map(|count| NonZero::new(count).unwrap());
-    let mut screen = vt100::Parser::new(rows, columns, 0);
-    screen.process(said.as_bytes());
-    let shown = screen.screen().contents();
+    let shown = shown(&said, 160);
     let lines = tests(&shown);
     assert_eq!(lines.iter().map(|(test, _)| *test).collect::<Vec<_>>(), ["highest load", "loss"], "{shown}");
     assert!(lines[1].1 == "0 s" && !shown.contains("trial 1 at"), "{shown}");
+}
+
+#[test]
+fn a_narrow_terminal_keeps_nothing_of_the_trial_at_hand() {
+    let _beside = beside();
+    for columns in [10, 40] {
+        let said = on_terminal(columns);
+        let drawn = said.split("\r\u{1b}[K").filter(|text| !text.contains('\n'));
+        assert_eq!(drawn.map(|text| text.chars().count()).max(), Some(usize::from(columns) - 1), "{said:?}");
+        // Lines of tests are whole, on as many lines as they need, and none is left of a trial.
+        let shown = shown(&said, columns).replace('\n', "");
+        assert!(shown.contains("64 bytes, loss: ") && !shown.contains("left: 64"), "{shown:?}");
+    }
 }
