@@ -260,6 +260,8 @@ fn bad_input_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("batch.json"), "{").unwrap();
     std::fs::write(folder.path().join("sizes.cut.json"), "notes of a person").unwrap();
+    let results = r#"{"version":1,"experiment":"flows","about":{},"points":[{"point":1,"forwarded":[-1e300],"latency":[],"failed":null}]}"#;
+    std::fs::write(folder.path().join("flows.json"), results).unwrap();
     let pipe = folder.path().join("rings.json");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let path = folder.path().to_str().unwrap();
@@ -270,6 +272,7 @@ fn bad_input_is_one_line() {
         (&["bench", "batch", "--ports", "soft:a", "--out", path], 2, "1 named"),
         (&["bench", "batch", "--show", "/nowhere"], 1, "cannot be read"),
         (&["bench", "batch", "--show", path], 1, "damaged"),
+        (&["bench", "flows", "--show", path], 1, "flows.json: has the figure -1e300"),
         (&["bench", "rings", "--show", path], 1, "rings.json: cannot be read"),
         (&["bench", "rings", "--out", path], 1, "rings.json: cannot be read"),
         (&["bench", "sizes", "--out", path], 1, "sizes.cut.json: is there and holds no results; name another folder"),

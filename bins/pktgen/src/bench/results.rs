@@ -16,6 +16,8 @@ use trial::Summary;
 const VERSION: u32 = 1;
 /// Bytes of the longest file that is read.
 const LONGEST: u64 = 1 << 20;
+/// No figure is larger: frames a second, or microseconds.
+const MOST: f64 = 1e12;
 
 /// The results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -205,9 +207,14 @@ fn read_file(folder: &Path, path: &Path, experiment: &Experiment) -> Result<Opti
     let results: Results =
         serde_json::from_str(&text).map_err(|_| anyhow!("{name}: damaged; measure again with --out"))?;
     let is_right = results.version == VERSION && results.experiment == experiment.name;
-    let finite = |point: &Measured| point.forwarded.iter().chain(&point.latency).all(|value| value.is_finite());
-    if !is_right || !results.points.iter().all(finite) {
+    if !is_right {
         return Err(anyhow!("{name}: of another version or experiment; measure again with --out").into());
+    }
+    let mut figures = results.points.iter().flat_map(|point| point.forwarded.iter().chain(&point.latency));
+    if let Some(figure) = figures.find(|figure| !(0.0..=MOST).contains(*figure)) {
+        return Err(
+            anyhow!("{name}: has the figure {figure:e}, which nobody measured; measure again with --out").into()
+        );
     }
     Ok(Some(results))
 }
