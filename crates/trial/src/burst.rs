@@ -54,6 +54,9 @@ pub struct BackToBack {
     /// By how much the burst at hand that lost nothing was late, and the most of those that were found.
     late: f64,
     latest: f64,
+    /// How many frames it lacked, and the most that one of those did.
+    short: u64,
+    shortest: u64,
 }
 
 /// The longest bursts.
@@ -72,6 +75,9 @@ pub struct Bursts {
     /// The most, in seconds, by which a burst that was found took longer to send, or to reach the device, than its rate has it.
     #[serde(default)]
     pub late: f64,
+    /// The most frames that a burst that was found lacked, as the generator's ports lost them.
+    #[serde(default)]
+    pub short: u64,
 }
 
 /// How long what a device has room for takes to arrive, without what leaves meanwhile: the corrected buffer time (RFC 9004, 6.4).
@@ -135,12 +141,14 @@ impl Bursts {
         }
     }
 
-    /// Returns by how many frames the longest burst may be too long, as the generator paused in it and the device made room: it forwards so
-    /// many frames a second. At most all of them.
+    /// Returns by how many frames the longest burst may be too long, as the generator paused in it, or its ports lost some of it, and the
+    /// device made room: it forwards so many frames a second. At most all of them.
     #[must_use]
     pub fn too_long_by(&self, throughput: f64) -> f64 {
         let kept = 1.0 - throughput / self.rate;
-        let frames = if self.late > 0.0 { self.late * throughput / kept.max(0.0) } else { 0.0 };
+        // Frames that the device forwarded meanwhile, or had no need to hold.
+        let spared = self.late * throughput + real(self.short);
+        let frames = if spared > 0.0 { spared / kept.max(0.0) } else { 0.0 };
         frames.min(self.frames.mean)
     }
 
@@ -181,6 +189,8 @@ impl BackToBack {
             open: 0,
             late: 0.0,
             latest: 0.0,
+            short: 0,
+            shortest: 0,
         })
     }
 
@@ -193,6 +203,7 @@ impl BackToBack {
             endless: self.endless,
             open: self.open,
             late: self.latest,
+            short: self.shortest,
         })
     }
 
@@ -217,8 +228,8 @@ impl BackToBack {
             self.endless += u64::from(self.bad.is_none());
             self.open += u64::from(self.is_open);
             self.found.push(real(self.good));
-            self.latest = self.latest.max(self.late);
-            (self.good, self.bad, self.is_open, self.late) = (0, None, false, 0.0);
+            (self.latest, self.shortest) = (self.latest.max(self.late), self.shortest.max(self.short));
+            (self.good, self.bad, self.is_open, self.late, self.short) = (0, None, false, 0.0, 0);
         }
     }
 }
@@ -253,6 +264,8 @@ impl Plan for BackToBack {
         } else {
             self.good = frames;
             self.late = outcome.late.filter(|late| *late > 0.0).unwrap_or(0.0);
+            // Of two ways both may lack some.
+            self.short = frames.saturating_sub(outcome.sent).max(outcome.own);
         }
         self.lost = 0;
         self.settle();

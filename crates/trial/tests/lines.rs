@@ -401,6 +401,32 @@ fn an_open_burst_is_at_least_what_is_certain_of_it() {
     }
 }
 
+/// What the generator's ports lost is why a burst may be too long, not a machine that stopped.
+#[test]
+fn frames_that_the_ports_lost_are_why_a_burst_is_too_long() {
+    let setup = Setup::BackToBack { rate: 1e6, throughput: 5e5, range: None, filling: None };
+    let mut test = setup.start(&Profile::default()).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(Profile::default()), Line::test(64, setup));
+    while let Some(trial) = test.next() {
+        let frames = trial.traffic.frames();
+        let mut outcome = trial::Outcome::new(frames - 1, (frames - 1).min(frames / 2 + 512));
+        outcome.own = 1;
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let rows = Report::read(&text).unwrap().rows();
+    let [frames, time] = &rows[..] else { panic!("{rows:?}") };
+    for row in [frames, time] {
+        assert!(
+            row.note.ends_with("too long by at most 2 frames: the generator's ports lost 1 frame in a burst"),
+            "{row:?}"
+        );
+    }
+    // The end of what it may be is the same with it and without.
+    let [low, high] = time.interval.unwrap();
+    assert!(low < high && (low..=high).contains(&0.512), "{time:?}");
+}
+
 /// What comes after the drain of a void trial is no loss of a figure; after one that counts it is.
 #[test]
 fn frames_after_the_drain_are_told_of_trials_that_count() {

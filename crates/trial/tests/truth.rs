@@ -566,6 +566,43 @@ fn a_burst_with_a_pause_says_by_how_much_it_is_too_long() {
     assert!((too_long - 744.0).abs() < 1.0 && (bursts.frames.mean - too_long - 1024.0).abs() < 2.0, "{bursts:?}");
 }
 
+/// A frame that the generator's port lost is one less to hold, so that a burst which is longer by more than one passes.
+#[test]
+fn a_burst_that_lacks_a_frame_says_by_how_much_it_is_too_long() {
+    for share in [0.5, 0.9, 0.98] {
+        let (rate, throughput) = (14.88e6, 14.88e6 * share);
+        let longest = 512.0 / (1.0 - share);
+        let bursts = |lost: u64| {
+            let mut test = BackToBack::new(rate, throughput, &Profile::default()).unwrap();
+            while let Some(trial) = test.next() {
+                let frames = trial.traffic.frames();
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+                let leaves = (frames as f64 * share) as u64;
+                let mut outcome = Outcome::new(frames - lost, (frames - lost).min(512 + leaves));
+                outcome.own = lost;
+                test.tell(&outcome).unwrap();
+            }
+            test.result().unwrap()
+        };
+        let (exact, short) = (bursts(0), bursts(1));
+        let [right, wrong] = [&exact, &short].map(|bursts| bursts.frames.mean);
+        assert!((right - longest).abs() < 1.0 / (1.0 - share) && exact.too_long_by(throughput) == 0.0, "{exact:?}");
+        assert!(wrong > right, "{share}: {short:?}");
+        let certain = wrong - short.too_long_by(throughput);
+        assert!(short.short == 1 && (certain..=wrong).contains(&right) && right - certain < 2.0, "{share}: {short:?}");
+        let time = short.buffer_time(throughput, [throughput; 2]).interval.unwrap();
+        assert!((time[0]..=time[1]).contains(&exact.corrected_seconds(throughput)), "{share}: {time:?}");
+    }
+    // The longest burst allowed ends the search, whatever it lacks.
+    let mut test = BackToBack::new(1e6, 5e5, &Profile::default()).unwrap();
+    while let Some(trial) = test.next() {
+        let sent = trial.traffic.frames() - 1;
+        test.tell(&Outcome::new(sent, sent)).unwrap();
+    }
+    let bursts = test.result().unwrap();
+    assert!(bursts.endless == bursts.frames.count && bursts.too_long_by(5e5) == 2.0, "{bursts:?}");
+}
+
 #[test]
 fn recovery_takes_as_long_as_the_device_says() {
     for (recovery, seconds, unrecovered) in [(0.0, Some(0.0), 0), (0.4, Some(0.4), 0), (5.0, None, 3)] {

@@ -315,12 +315,14 @@ fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
     let range = range.unwrap_or([throughput; 2]);
     let late = bursts.too_long_by(range[1]);
     let late = if late >= 1.0 {
-        let (frames, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
-        let stopped = format!("the machine stopped generator or device for {pause} in a burst");
+        let (many, pause) = (shown(late.ceil(), "frames"), shown(bursts.late * 1e6, "us"));
+        let stopped = (bursts.late > 0.0).then(|| format!("the machine stopped generator or device for {pause}"));
+        let lost = (bursts.short > 0).then(|| format!("the generator's ports lost {}", frames(bursts.short)));
+        let why = stopped.into_iter().chain(lost).collect::<Vec<_>>().join(", and ");
         // What is certain is without them.
         match bursts.longest(range[1]).1 {
-            None => format!("; too long by at most {frames}: {stopped}"),
-            Some(_) => format!("; less {frames}, by which a burst may be too long: {stopped}"),
+            None => format!("; too long by at most {many}: {why} in a burst"),
+            Some(_) => format!("; less {many}, by which a burst may be too long: {why} in a burst"),
         }
     } else {
         String::new()
