@@ -77,8 +77,8 @@ fn values(runs: &[(String, Report)]) -> String {
             let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
             let percent = number(percent(&bases, &row));
             let bound = match row.bound {
-                Some(Bound::AtLeast) => "at least",
-                Some(Bound::AtMost) => "at most",
+                Some(Bound::AtLeast) => "at_least",
+                Some(Bound::AtMost) => "at_most",
                 _ => "",
             };
             let [low, high] = [0, 1].map(|end| number(row.interval.map(|ends| ends[end])));
