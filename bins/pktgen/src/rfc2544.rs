@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use trial::{
-    AnyTest, Ended, GoalResult, LeftOut, Line, Method as _, Outcome, Part, Profile, Reason, Setup, Traffic, Trial,
-    Verdict,
+    AnyTest, Ended, Goal, GoalResult, LeftOut, Line, Method as _, Outcome, Part, Profile, Reason, Setup, Traffic,
+    Trial, Verdict,
 };
 
 /// Frames a second of a highest load without line: more than any port sends.
@@ -576,6 +576,8 @@ struct Found {
     rate: f64,
     /// What the device forwards for longer than a trial, at least and at most, if a buffer was filling in it.
     sustained: Option<[f64; 2]>,
+    /// Of two ways, the most that the one which loses frames may forward for longer, if the buffer was that of the other.
+    of_other: Option<f64>,
     /// How long a trial of it is, in seconds.
     seconds: f64,
     /// By which share of itself the throughput may be more than that without the search seeing it.
@@ -587,7 +589,27 @@ struct Found {
     above: Above,
 }
 
+impl Above {
+    fn of(upper: Option<f64>, at_generator: bool, at_highest: bool) -> Self {
+        match (upper, at_generator, at_highest) {
+            (Some(_), ..) => Self::Loses,
+            (None, true, _) => Self::Unsent,
+            (None, false, true) => Self::Nothing,
+            (None, false, false) => Self::Unknown,
+        }
+    }
+}
+
 impl Found {
+    /// With what is forwarded for longer than a trial: the least, what it is, and of two ways the most of the other one.
+    fn new(rate: f64, upper: Option<f64>, sustained: [Option<f64>; 3], goal: &Goal, above: Above) -> Self {
+        let [least, usual, of_other] = sustained;
+        // Where the machine may be why delays grew, all of the rate may be forwarded for longer.
+        let sustained = least.map(|least| [least, usual.or(upper).unwrap_or(rate)]);
+        let (seconds, width, may_lose) = (goal.final_seconds, goal.width, goal.loss_ratio > 0.0);
+        Self { rate, sustained, of_other, seconds, width, upper, may_lose, above }
+    }
+
     fn has_filled(&self) -> bool {
         self.sustained.is_some()
     }
@@ -605,39 +627,29 @@ impl Found {
         }
         // Without the time for which the machine stopped, which makes delays longer, too.
         let filling = self.sustained.map(|[_, most]| (self.rate - most).max(0.0) * self.seconds);
-        Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most.max(forwarded)]), filling })
+        let most = most.max(forwarded).max(self.of_other.unwrap_or(0.0));
+        Some(Setup::BackToBack { rate: highest, throughput, range: Some([least, most]), filling })
     }
 }
 
 /// What a search has found; `None` if it has no throughput.
 fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
-    let (rate, sustained, upper, goal, at_generator, at_highest) = match test {
+    match test {
         AnyTest::Throughput(test) => {
             let result = test.results().into_iter().find(|result| result.lower.is_some())?;
             let ended = |end| result.ended == end;
-            let sustained = [result.sustained_least, result.sustained];
-            let goal = result.goal;
-            (result.lower?, sustained, result.upper, goal, ended(Ended::AtGenerator), ended(Ended::AtHighest))
+            let above = Above::of(result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest));
+            let sustained = [result.sustained_least, result.sustained, result.sustained_most];
+            Some(Found::new(result.lower?, result.upper, sustained, &result.goal, above))
         }
         AnyTest::BinarySearch(test) => {
             let result = test.result();
-            let at_highest = result.found && !result.at_generator;
-            let sustained = [result.sustained_least, result.sustained];
-            let goal = *profile.throughput.goals.first()?;
-            (result.throughput?, sustained, result.upper, goal, result.at_generator, at_highest)
+            let above = Above::of(result.upper, result.at_generator, result.found && !result.at_generator);
+            let sustained = [result.sustained_least, result.sustained, result.sustained_most];
+            Some(Found::new(result.throughput?, result.upper, sustained, profile.throughput.goals.first()?, above))
         }
-        _ => return None,
-    };
-    let above = match (upper, at_generator, at_highest) {
-        (Some(_), ..) => Above::Loses,
-        (None, true, _) => Above::Unsent,
-        (None, false, true) => Above::Nothing,
-        (None, false, false) => Above::Unknown,
-    };
-    // Where the machine may be why delays grew, all of the rate may be forwarded for longer.
-    let sustained = sustained[0].map(|least| [least, sustained[1].or(upper).unwrap_or(rate)]);
-    let seconds = goal.final_seconds;
-    Some(Found { rate, sustained, seconds, width: goal.width, upper, may_lose: goal.loss_ratio > 0.0, above })
+        _ => None,
+    }
 }
 
 /// The highest load, in frames a second, of which a device loses as little as a goal of a search allows, and the most that it forwards of these.
@@ -661,11 +673,27 @@ mod tests {
 
     /// Does the search and the bursts with a device; returns the least and the most of its buffer, in frames, and what the report has.
     fn buffer_of(truth: Truth, seed: u64, highest: f64) -> Option<([f64; 2], f64)> {
-        let (profile, mut device) = (Profile::default(), Device::new(truth, seed));
+        buffer_of_ways(&[truth], seed, highest)
+    }
+
+    /// The same with a device of several ways.
+    fn buffer_of_ways(ways: &[Truth], seed: u64, highest: f64) -> Option<([f64; 2], f64)> {
+        let profile = Profile::default();
+        let mut ways: Vec<_> = ways.iter().map(|truth| Device::new(*truth, seed)).collect();
         let mut done = |setup: Setup| {
             let mut test = setup.start(&profile).unwrap();
+            let judge = match setup {
+                Setup::Frmol { .. } => Judge::Forwarded,
+                _ => Judge::Loss { tolerance: profile.rate_tolerance },
+            };
             while let Some(next) = test.next() {
-                test.tell(&device.run(&next)).unwrap();
+                let outcomes = ways.iter_mut().map(|device| {
+                    let mut outcome = device.run(&next);
+                    outcome.growth = outcome.delays.map(|delays| delays.growth());
+                    outcome
+                });
+                let outcome = outcomes.reduce(|one, other| measured::worse(one, other, &next.traffic, judge)).unwrap();
+                test.tell(&outcome).unwrap();
             }
             test
         };
@@ -714,6 +742,22 @@ mod tests {
             assert!(low <= 513.0 && high >= 511.0, "{seed}: {low} to {high}");
             let open = Truth { capacity: 1e9, loss: 1e-5, ..Truth::default() };
             assert_eq!(buffer_of(open, seed, 1e6), None, "it forwards all, but for what it loses by chance");
+        }
+    }
+
+    /// The way that loses first fills no buffer in trials, and the other does.
+    #[test]
+    fn a_buffer_of_the_other_way_leaves_this_one_in_its_interval() {
+        let of = |capacity, buffer| Truth { capacity, buffer, ..Truth::default() };
+        let (small, large) = (of(9.8e3, 64), of(9e3, 1_000));
+        for seed in 1..=10 {
+            for ways in [[small, large], [large, small]] {
+                let ([low, high], _) = buffer_of_ways(&ways, seed, 1e4).unwrap();
+                assert!(low <= 65.0 && high >= 63.0, "{seed}: {low} to {high}");
+            }
+            // Two ways alike are known as well as one.
+            let alike = of(2e3, 512);
+            assert_eq!(buffer_of_ways(&[alike; 2], seed, 1e4), buffer_of(alike, seed, 1e4));
         }
     }
 }

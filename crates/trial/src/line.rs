@@ -100,7 +100,8 @@ impl Line {
         };
         (outcome.delays, outcome.other_delays) =
             (outcome.delays.filter(is_finite), outcome.other_delays.filter(is_finite));
-        outcome.growth = outcome.growth.filter(|growth| growth.is_finite());
+        let finite = |growth: Option<f64>| growth.filter(|growth| growth.is_finite());
+        (outcome.growth, outcome.lesser_growth) = (finite(outcome.growth), finite(outcome.lesser_growth));
         Self::Trial { trial, outcome }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{range, within};
 use crate::method::{Desk, Plan};
-use crate::throughput::sustained;
+use crate::throughput::{sustained, sustained_by_lesser};
 use crate::trial::Filling;
 use crate::{Error, Goal, Limit, Outcome, Profile, Traffic};
 use std::ops::RangeInclusive;
@@ -45,6 +45,8 @@ pub struct BinarySearch {
     done: bool,
     /// By how much delays varied in the trial at the highest rate that was forwarded, as a share of its seconds.
     filling: Option<Filling>,
+    /// Of two ways, the same of the one whose delays varied less.
+    lesser: Option<Filling>,
 }
 
 /// What a binary search has found. Rates are in frames a second.
@@ -59,6 +61,8 @@ pub struct Strict {
     pub sustained: Option<f64>,
     /// The least of that, as [`crate::GoalResult::sustained_least`].
     pub sustained_least: Option<f64>,
+    /// Of two ways, as [`crate::GoalResult::sustained_most`].
+    pub sustained_most: Option<f64>,
     /// Whether the search has ended with a result: bounds within the width, or the highest rate forwarded.
     pub found: bool,
     /// Whether [`Self::throughput`] is the most that the generator reaches.
@@ -98,6 +102,7 @@ impl BinarySearch {
             failed: 0,
             done: false,
             filling: None,
+            lesser: None,
         })
     }
 
@@ -106,11 +111,13 @@ impl BinarySearch {
     pub fn result(&self) -> Strict {
         let throughput = self.good.filter(|_| self.full);
         let [sustained, sustained_least] = sustained(throughput, self.filling, &self.goal);
+        let lesser = sustained_least.and(self.lesser);
         Strict {
             throughput,
             upper: self.bad,
             sustained,
             sustained_least,
+            sustained_most: lesser.and_then(|lesser| sustained_by_lesser(throughput, self.bad, lesser, &self.goal)),
             found: self.done && self.full && self.good.is_some(),
             at_generator: self.limited && self.done && self.bad.is_none(),
         }
@@ -177,6 +184,7 @@ impl Plan for BinarySearch {
         } else {
             self.good = Some(rate);
             self.filling = outcome.filling(traffic.seconds());
+            self.lesser = outcome.lesser_filling(traffic.seconds());
             self.failed = 0;
         }
         self.settle();

@@ -82,6 +82,8 @@ struct Record {
     filling: Option<(f64, Filling)>,
     /// The same of trials in which the machine stopped generator or device for so long that a buffer may hide behind it.
     stopped: Option<(f64, Filling)>,
+    /// Of two ways, the same of the one whose delays vary less.
+    lesser: Option<(f64, Filling)>,
 }
 
 impl Record {
@@ -89,7 +91,8 @@ impl Record {
     fn fill(&mut self, seconds: f64, outcome: &Outcome) {
         let is_stopped = 2.0 * outcome.away.unwrap_or(0.0) > GROWS * seconds;
         let filling = if is_stopped { &mut self.stopped } else { &mut self.filling };
-        *filling = least_filling(*filling, seconds, outcome);
+        *filling = least_filling(*filling, seconds, outcome.filling(seconds));
+        self.lesser = least_filling(self.lesser, seconds, outcome.lesser_filling(seconds));
     }
 
     /// Seconds and loss ratio of all trials, the void ones that are open among them. A goal that each trial has to meet has those that do, as the
@@ -121,6 +124,10 @@ pub struct GoalResult {
     /// The same without taking that time away: the least that the device forwards for longer.
     #[serde(default)]
     pub sustained_least: Option<f64>,
+    /// Of two ways, the most that the one which loses frames may forward for longer: the buffer that fills may be that of the other. Its own
+    /// delays vary less, or it loses some at the upper bound.
+    #[serde(default)]
+    pub sustained_most: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
 }
@@ -216,7 +223,9 @@ impl Throughput {
         let filling = record.and_then(|(_, record)| record.filling.or(record.stopped)).map(|(_, filling)| filling);
         let [sustained, sustained_least] = sustained(throughput, filling, &goal);
         let [lower, upper] = [load(bounds.lower), load(bounds.upper)];
-        GoalResult { goal, lower, upper, throughput, sustained, sustained_least, ended }
+        let lesser = sustained_least.and(record.and_then(|(_, record)| record.lesser));
+        let sustained_most = lesser.and_then(|(_, lesser)| sustained_by_lesser(throughput, upper, lesser, &goal));
+        GoalResult { goal, lower, upper, throughput, sustained, sustained_least, sustained_most, ended }
     }
 
     fn class(&self, number: usize, index: u64) -> Class {
@@ -510,9 +519,19 @@ pub(crate) fn sustained(throughput: Option<f64>, filling: Option<Filling>, goal:
     })
 }
 
+/// Of two ways, the most that the one forwards for longer whose delays vary less.
+pub(crate) fn sustained_by_lesser(
+    throughput: Option<f64>,
+    upper: Option<f64>,
+    lesser: Filling,
+    goal: &Goal,
+) -> Option<f64> {
+    sustained(throughput, Some(lesser), goal)[0].or(upper).or(throughput)
+}
+
 /// The least of what was so far and a trial of so many seconds, of the longest trials.
-fn least_filling(so_far: Option<(f64, Filling)>, seconds: f64, outcome: &Outcome) -> Option<(f64, Filling)> {
-    let Some(filling) = outcome.filling(seconds) else { return so_far };
+fn least_filling(so_far: Option<(f64, Filling)>, seconds: f64, filling: Option<Filling>) -> Option<(f64, Filling)> {
+    let Some(filling) = filling else { return so_far };
     match so_far {
         Some((longest, _)) if longest > seconds => so_far,
         Some((longest, least)) if longest >= seconds => Some((seconds, least.min(filling))),

@@ -134,6 +134,8 @@ pub struct Outcome {
     pub other_delays: Option<Delays>,
     /// [`Delays::growth`]: of two ways, the larger.
     pub growth: Option<f64>,
+    /// Of two ways, the smaller: the buffer that fills may be that of the other way than the one that loses frames.
+    pub lesser_growth: Option<f64>,
     /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;
     /// `None` if none was lost after it.
     pub last_lost: Option<f64>,
@@ -200,8 +202,16 @@ impl Outcome {
 
     /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled. `None` if delays were not measured.
     pub(crate) fn filling(&self, seconds: f64) -> Option<Filling> {
-        let away = 2.0 * self.away.unwrap_or(0.0);
-        let growth = self.growth.or(self.delays.map(|delays| delays.growth()))? / 1e9;
+        self.filling_by(self.growth.or(self.delays.map(|delays| delays.growth()))?, seconds)
+    }
+
+    /// The same of the way of which frames came to wait less longer; `None` of one way.
+    pub(crate) fn lesser_filling(&self, seconds: f64) -> Option<Filling> {
+        self.filling_by(self.lesser_growth?, seconds)
+    }
+
+    fn filling_by(&self, growth: f64, seconds: f64) -> Option<Filling> {
+        let (away, growth) = (2.0 * self.away.unwrap_or(0.0), growth / 1e9);
         // From the first frame to the last there is a gap less.
         let seconds = seconds * (1.0 - 1.0 / real(self.sent));
         let [least, most] = [(growth - away).max(0.0), growth].map(|time| time / seconds);

@@ -572,14 +572,13 @@ fn a_burst_that_lacks_a_frame_says_by_how_much_it_is_too_long() {
     for share in [0.5, 0.9, 0.98] {
         let (rate, throughput) = (14.88e6, 14.88e6 * share);
         let longest = 512.0 / (1.0 - share);
-        let bursts = |lost: u64| {
+        let mut device = Device::new(Truth { capacity: throughput, buffer: 512, ..Truth::default() }, 1);
+        let mut bursts = |lost: u64| {
             let mut test = BackToBack::new(rate, throughput, &Profile::default()).unwrap();
             while let Some(trial) = test.next() {
-                let frames = trial.traffic.frames();
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-                let leaves = (frames as f64 * share) as u64;
-                let mut outcome = Outcome::new(frames - lost, (frames - lost).min(512 + leaves));
-                outcome.own = lost;
+                let mut outcome = device.run(&trial);
+                outcome.sent -= lost;
+                (outcome.received, outcome.own) = (outcome.received.min(outcome.sent), lost);
                 test.tell(&outcome).unwrap();
             }
             test.result().unwrap()

@@ -71,7 +71,7 @@ pub(super) fn due_in(time: Duration, trial: &Trial, outcome: &Outcome) -> u64 {
 }
 
 /// The worse of two ways. Where a rate counts, one that was not sent at it makes the trial void, whatever the other lost.
-fn worse(one: Outcome, other: Outcome, traffic: &Traffic, judge: Judge) -> Outcome {
+pub(super) fn worse(one: Outcome, other: Outcome, traffic: &Traffic, judge: Judge) -> Outcome {
     let is_first = match judge {
         Judge::Loss { tolerance } => {
             let badness = |one: &Outcome| (traffic.is_missed(one.sent, tolerance), one.loss_ratio());
@@ -114,6 +114,7 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
     worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
     // A buffer may fill one way while frames of the other take longer.
+    worse.lesser_growth = worse.growth.zip(other.growth).map(|(one, other)| one.min(other));
     worse.growth = [worse.growth, other.growth].into_iter().flatten().reduce(f64::max);
     (worse.delays, worse.other_delays) =
         (worse.delays.or(other.delays), other.delays.filter(|_| worse.delays.is_some()));
@@ -207,6 +208,7 @@ mod tests {
         let fills = of(Delays::new(0.0, 100e6, 100e6, 200e6, 200e6));
         for (joined, other) in [(worse(far, fills, &STEADY, LOSS), fills), (worse(fills, far, &STEADY, LOSS), far)] {
             assert_eq!((joined.other_delays, joined.growth), (other.delays, Some(200e6)));
+            assert_eq!(joined.lesser_growth, Some(0.0));
         }
     }
 
