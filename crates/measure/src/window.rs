@@ -69,6 +69,7 @@ struct Unusual {
     reordered: u64,
     extents: u64,
     greatest_extent: u64,
+    left_out: u64,
     /// One more than the highest missing number that has left the window; 0 if none has.
     lost_to: u64,
     gaps: Gaps,
@@ -96,6 +97,24 @@ pub struct Verdict {
     pub extents: u64,
     /// Frames with a number that was not sent.
     pub impossible: u64,
+    /// How often numbers were left out, one or several in a row, those among them that came later; 0 of a [`Shared`](crate::Shared) window.
+    pub gaps: u64,
+}
+
+impl Verdict {
+    /// Returns in how many runs of numbers the lost ones lie, where each that came late had a gap of its own; `None` if that is not known.
+    ///
+    /// ```
+    /// let mut window = measure::Window::new();
+    /// // Lost are 1, 2 and 5; 7 comes late.
+    /// [0, 3, 4, 6, 8, 7].map(|number| window.saw(number));
+    /// assert_eq!(window.verdict(9).runs_lost(), Some(2));
+    /// ```
+    #[must_use]
+    pub fn runs_lost(&self) -> Option<u64> {
+        let runs = self.gaps.saturating_sub(self.reordered).clamp(1, self.lost.max(1));
+        (self.lost > 0 && self.gaps > 0).then_some(runs)
+    }
 }
 
 impl Window {
@@ -261,6 +280,7 @@ impl Window {
 
     /// The numbers from the next to the one before `number` are missing so far.
     fn leave_out(&mut self, number: u64) {
+        self.unusual.left_out += 1;
         self.unusual.gaps.leave_out(self.next, self.received, number);
         if number - self.next >= WINDOW {
             self.seen.fill(0);
@@ -310,6 +330,7 @@ impl Window {
     /// cleared are not counted.
     #[must_use]
     pub fn verdict(&self, sent: u64) -> Verdict {
+        let gaps = self.unusual.left_out + u64::from(sent > self.next);
         let sent = sent.max(self.next) - self.first;
         let Unusual { duplicate, late, impossible, reordered, extents, greatest_extent, .. } = self.unusual;
         let received = self.received;
@@ -323,6 +344,7 @@ impl Window {
             greatest_extent,
             extents,
             impossible,
+            gaps,
         }
     }
 }
@@ -336,6 +358,7 @@ impl Default for Unusual {
             reordered: 0,
             extents: 0,
             greatest_extent: 0,
+            left_out: 0,
             lost_to: 0,
             gaps: Gaps::of(GAPS),
         }
@@ -375,5 +398,6 @@ impl std::ops::AddAssign for Verdict {
         self.greatest_extent = self.greatest_extent.max(other.greatest_extent);
         self.extents = self.extents.saturating_add(other.extents);
         self.impossible = self.impossible.saturating_add(other.impossible);
+        self.gaps = self.gaps.saturating_add(other.gaps);
     }
 }

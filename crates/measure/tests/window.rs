@@ -30,6 +30,7 @@ impl Oracle {
             self.verdict.extents += extent;
             self.verdict.greatest_extent = self.verdict.greatest_extent.max(extent);
         }
+        self.verdict.gaps += u64::from(number > highest.map_or(0, |highest| highest + 1));
         self.arrived.push(number);
         Seen::New
     }
@@ -37,7 +38,8 @@ impl Oracle {
     fn verdict(&self, sent: u64) -> Verdict {
         let highest = self.arrived.iter().max().map_or(0, |highest| highest + 1);
         let (sent, received) = (sent.max(highest), self.seen.len() as u64);
-        Verdict { sent, received, lost: sent - received, ..self.verdict }
+        let gaps = self.verdict.gaps + u64::from(sent > highest);
+        Verdict { sent, received, lost: sent - received, gaps, ..self.verdict }
     }
 }
 

@@ -52,6 +52,9 @@ pub struct LossPoint {
     /// Whether the machine stopped generator or device meanwhile, for which delays grow, too.
     #[serde(default)]
     pub stopped: bool,
+    /// In how many runs, one or several in a row, the lost frames were; `None` if that is not known.
+    #[serde(default)]
+    pub runs: Option<u64>,
 }
 
 impl LossPoint {
@@ -67,19 +70,31 @@ impl LossPoint {
         Self { received: self.received.saturating_add(self.doubtful).min(self.sent), ..*self }.loss_percent()
     }
 
-    /// Returns the interval in which the loss lies with 95 % if frames are lost by chance, each for itself, in percent (Wilson's score
+    /// Returns the interval in which the loss lies with 95 % if runs of frames are lost by chance, each for itself, in percent (Wilson's score
     /// interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with them.
     #[must_use]
     pub fn interval_percent(&self) -> [f64; 2] {
-        let [least, most] = [self.least_percent(), self.loss_percent()].map(|percent| wilson(percent, self.sent));
+        let chances = real(self.sent) / self.together();
+        let [least, most] = [self.least_percent(), self.loss_percent()].map(|percent| wilson(percent, chances));
         [least[0], most[1]]
+    }
+
+    /// Returns how many frames are lost together, in the mean: how many times longer runs are than by chance, if each frame is lost for itself.
+    /// At least 1.
+    #[must_use]
+    pub fn together(&self) -> f64 {
+        let lost = real(self.sent.saturating_sub(self.received));
+        let runs = self.runs.filter(|runs| *runs > 0).map_or(lost, real);
+        // A run by chance goes on with the chance of the loss.
+        let together = lost / runs * (1.0 - lost / real(self.sent));
+        if together > 1.0 { together } else { 1.0 }
     }
 }
 
-/// Wilson's score interval of 95 % around so many percent of so many frames.
-fn wilson(percent: f64, frames: u64) -> [f64; 2] {
+/// Wilson's score interval of 95 % around so many percent of so many chances.
+fn wilson(percent: f64, chances: f64) -> [f64; 2] {
     const DEVIATIONS: f64 = 1.96;
-    let (share, square) = (percent / 100.0, DEVIATIONS * DEVIATIONS / real(frames.max(1)));
+    let (share, square) = (percent / 100.0, DEVIATIONS * DEVIATIONS / chances.max(1.0));
     let middle = share + square / 2.0;
     let half = (square * share * (1.0 - share) + square * square / 4.0).sqrt();
     let end = |end: f64| (end / (1.0 + square) * 100.0).clamp(0.0, 100.0);
@@ -127,11 +142,11 @@ impl Plan for FrameLoss {
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
-        let Outcome { sent, received, doubtful, .. } = *outcome;
+        let Outcome { sent, received, doubtful, runs, .. } = *outcome;
         let doubtful = doubtful.min(sent.saturating_sub(received));
         let share = outcome.filling(traffic.seconds()).filter(|share| share.most > GROWS);
         let (filling, stopped) = (share.map(|share| share.most), share.is_some_and(|share| share.is_open(GROWS)));
-        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, stopped });
+        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, stopped, runs });
         self.lossless = if received >= sent { self.lossless + 1 } else { 0 };
         self.step += 1;
     }

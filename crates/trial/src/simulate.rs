@@ -136,11 +136,14 @@ impl Device {
         let (queued_out, last_lost) = self.through_queue(&trial.traffic, sent, capacity);
         let away = if self.happens(self.truth.generator_away) { self.truth.generator_away_seconds } else { 0.0 };
         let burst = whole(trial.traffic.rate() * away).min(sent);
-        let spoiled = self.spoiled(queued_out, seconds);
+        let (spoiled, spoiled_runs) = self.spoiled(queued_out, seconds);
         // What was due meanwhile comes at once, and has the buffer for itself.
         let spoiled = spoiled.saturating_add(burst.saturating_sub(self.truth.buffer)).min(queued_out);
         let mut outcome = Outcome::new(sent, queued_out - spoiled);
         outcome.seconds = Some(seconds);
+        // What the queue has no room for is lost one by one, and what comes in a burst at once.
+        let runs = spoiled_runs.saturating_add(sent - queued_out).saturating_add(u64::from(burst > self.truth.buffer));
+        outcome.runs = (runs > 0).then_some(runs);
         (outcome.doubtful, outcome.away) = (burst, Some(away));
         outcome.link_fell = self.happens(self.truth.link_falls);
         outcome.clock_jumped = self.happens(self.truth.clock_jumps);
@@ -179,12 +182,14 @@ impl Device {
         }
     }
 
-    /// Frames lost by chance, in bursts and in stalls.
-    fn spoiled(&mut self, frames: u64, seconds: f64) -> u64 {
-        let stalls = self.count(whole(seconds.ceil()), self.truth.stall) * self.truth.stall_frames;
-        let bursts = self.count(frames, self.truth.loss_burst).saturating_mul(self.truth.loss_burst_frames);
+    /// Frames lost by chance, in bursts and in stalls, and in how many runs.
+    fn spoiled(&mut self, frames: u64, seconds: f64) -> (u64, u64) {
+        let stalls = self.count(whole(seconds.ceil()), self.truth.stall);
+        let bursts = self.count(frames, self.truth.loss_burst);
         let single = self.count(frames, self.truth.loss);
-        stalls.saturating_add(bursts).saturating_add(single).min(frames)
+        let of_bursts = bursts.saturating_mul(self.truth.loss_burst_frames);
+        let lost = (stalls * self.truth.stall_frames).saturating_add(of_bursts).saturating_add(single).min(frames);
+        (lost, stalls.saturating_add(bursts).saturating_add(single))
     }
 
     /// A number from 0 to below 1.

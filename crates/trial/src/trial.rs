@@ -108,6 +108,8 @@ pub struct Outcome {
     /// Of a burst, by how many seconds more than its rate has it took to send, and the time for which a device that is part of the program
     /// did not run, if that is known: meanwhile a device makes room.
     pub late: Option<f64>,
+    /// In how many runs, one or several in a row, the lost frames were; `None` if that is not known.
+    pub runs: Option<u64>,
     /// Whether a link was down at any time.
     pub link_fell: bool,
     /// Whether the clock jumped.

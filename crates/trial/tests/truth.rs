@@ -474,6 +474,29 @@ fn loss_is_that_of_the_device_at_each_rate() {
     assert!(lossy.points().iter().all(within), "{:?}", lossy.points());
 }
 
+/// Frames that are lost together leave less known of the loss than as many that are lost each for itself.
+#[test]
+fn intervals_of_losses_hold_the_truth_if_frames_are_lost_together() {
+    for (loss, loss_burst, frames) in [(0.1, 0.0, 0), (0.0, 0.005, 20), (0.0, 0.002, 50)] {
+        let truth = Truth { capacity: 1e9, loss, loss_burst, loss_burst_frames: frames, ..Truth::default() };
+        let (mut within, mut all) = (0.0, 0.0);
+        for seed in 0..200 {
+            let mut test = FrameLoss::new(2e4, &Profile::default()).unwrap();
+            run(&mut test, &mut Device::new(truth, seed));
+            for point in test.points().iter().filter(|point| point.received < point.sent) {
+                let [low, high] = point.interval_percent();
+                within += f64::from(u8::from((low..=high).contains(&10.0)));
+                all += 1.0;
+                let together = point.together() / f64::from(u32::try_from(frames.max(1)).unwrap());
+                assert!((0.7..=1.1).contains(&together), "{point:?}");
+            }
+        }
+        let share = within / all;
+        println!("{frames} together: {share} of {all} intervals hold the loss");
+        assert!((0.92..=0.98).contains(&share), "{frames}: {share} of {all}");
+    }
+}
+
 /// The examples of Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.
 #[test]
 fn intervals_of_losses_are_those_of_the_literature() {

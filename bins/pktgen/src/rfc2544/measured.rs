@@ -132,6 +132,7 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     let [own, others] = if is_alone { [kept + missed, 0] } else { [kept, missed] };
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
     (outcome.own, outcome.doubtful) = (own, figures.in_bursts.saturating_add(others));
+    outcome.runs = verdict.runs_lost();
     outcome.away = Some(seconds(figures.away));
     // The last frame may be late as all others may.
     let lateness = seconds(figures.lateness).min(catch_up.as_secs_f64());

@@ -46,6 +46,9 @@ pub enum Bound {
 /// Offered loads that differ by more than this factor are named.
 const WIDE: f64 = 1.1;
 
+/// Frames lost together, in the mean, of which a row says how many.
+const TOGETHER: f64 = 1.5;
+
 /// The row of a test that could not be done.
 pub(super) fn left_out(left_out: &LeftOut) -> Row {
     let row = row(left_out.test.clone(), None, "", left_out.reason.clone());
@@ -291,7 +294,9 @@ fn losses(test: &FrameLoss) -> Vec<Row> {
 fn loss(point: &LossPoint) -> Row {
     let interval = point.interval_percent();
     let [low, high] = interval.map(|end| shown(end, "%"));
-    let mut note = format!("by chance {low} to {high} (95 %)");
+    let together = point.together();
+    let runs = if together >= TOGETHER { format!("lost {together:.1} at a time: ") } else { String::new() };
+    let mut note = format!("{runs}by chance {low} to {high} (95 %)");
     if point.doubtful > 0 {
         let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
         note = format!("at least {least}: {frames} may be lost for bursts of the generator; {note}");
