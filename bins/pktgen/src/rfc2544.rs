@@ -352,7 +352,7 @@ impl Bench<'_> {
         let is_lossy = results.first().is_some_and(|result| result.ended == Ended::BelowLowest);
         let Some(found) = found_by(&found, &self.profile) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
-            return self.leave_out(size, &all, "no throughput was found to measure it at");
+            return self.leave_out(size, &all, &no_throughput(&found, most));
         };
         let Found { rate, above, .. } = found;
         if self.args.tests.contains(&Test::Latency) {
@@ -652,6 +652,18 @@ fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
     }
 }
 
+/// Why a search has no throughput, where the device forwards so much of the highest load.
+fn no_throughput(found: &AnyTest, most: f64) -> String {
+    let why = "no throughput was found to measure it at";
+    match found {
+        AnyTest::BinarySearch(test) if test.result().upper.is_some_and(|lossy| most > lossy * BY_CHANCE) => format!(
+            "{why}: each rate lost frames in a trial, and of the highest load {most:.0} frames/s are forwarded; without --profile rfc2544 half \
+             of the trials may lose some"
+        ),
+        _ => why.to_owned(),
+    }
+}
+
 /// The highest load, in frames a second, of which a device loses as little as a goal of a search allows, and the most that it forwards of these.
 fn forwarded_by(test: &AnyTest) -> [f64; 2] {
     let results = if let AnyTest::Throughput(test) = test { test.results() } else { Vec::new() };
@@ -759,5 +771,23 @@ mod tests {
             let alike = of(2e3, 512);
             assert_eq!(buffer_of_ways(&[alike; 2], seed, 1e4), buffer_of(alike, seed, 1e4));
         }
+    }
+
+    /// A device that loses frames in one second of twenty loses some in nearly each trial of a minute.
+    #[test]
+    fn a_strict_search_without_a_result_says_why() {
+        let why = |truth: Truth| {
+            let (profile, mut device) = (Profile::rfc2544(), Device::new(truth, 2));
+            let mut test =
+                Setup::BinarySearch { goal: profile.throughput.goals[0], low: 1e3, high: 1e6 }.start(&profile).unwrap();
+            while let Some(next) = test.next() {
+                test.tell(&device.run(&next)).unwrap();
+            }
+            assert!(found_by(&test, &profile).is_none(), "{test:?}");
+            no_throughput(&test, truth.capacity)
+        };
+        let stalls = Truth { capacity: 5e5, buffer: 64, stall: 0.05, stall_frames: 200, ..Truth::default() };
+        assert!(why(stalls).contains("each rate lost frames in a trial, and of the highest load 500000 frames/s"));
+        assert!(why(Truth { capacity: 500.0, ..Truth::default() }).ends_with("to measure it at"));
     }
 }

@@ -67,6 +67,11 @@ pub struct Recovered {
     pub at_most: u64,
 }
 
+/// Seconds between two frames after an overload.
+fn gap(overload: f64) -> f64 {
+    1.0 / (overload * AFTER_OVERLOAD)
+}
+
 impl Recovered {
     /// Returns the mean of [`Self::seconds`]; `None` if there is none, or if some took longer and some may have taken less, so that it
     /// bounds nothing. Where it is an upper bound, each repetition goes up to the next frame.
@@ -79,13 +84,20 @@ impl Recovered {
 
     /// Seconds from the last frame lost to the next one, before which the device may have recovered.
     pub(crate) fn gap(&self) -> f64 {
-        1.0 / (self.overload * AFTER_OVERLOAD)
+        gap(self.overload)
     }
 
     /// Returns whether each repetition tells how long the device took, up to a gap between frames.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.unrecovered == 0 && self.at_most == 0
+    }
+
+    /// Returns whether repetitions differ by more than the gap to the next frame: the device varies, or a frame was lost otherwise after the
+    /// overload, and then the time is that up to this frame.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.seconds.is_some_and(|seconds| seconds.max - seconds.min > self.gap())
     }
 
     /// Returns what [`Self::mean`] bounds; `None` if it is exact, or if there is none.
@@ -181,7 +193,7 @@ impl Plan for Recovery {
         let longest = self.open.take().filter(|(last, _)| *last <= self.plan.recovery_seconds * LATEST);
         let Some((last, lost)) = longest.filter(|_| limit.reason == Reason::Bursts) else { return false };
         // The next frame came through.
-        self.recovered.push(last.max(0.0) + 1.0 / (self.overload * AFTER_OVERLOAD));
+        self.recovered.push(last.max(0.0) + gap(self.overload));
         self.lost = Some(self.lost.map_or(lost, |fewest| fewest.min(lost)));
         self.at_most += 1;
         true

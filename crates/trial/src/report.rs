@@ -92,7 +92,8 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// If the lines are of another version, a line is damaged, or a trial is not the one that its test would have asked for.
+    /// If the lines are of another version, a line is damaged, a size has a test twice, or a trial is not the one that its test would have
+    /// asked for.
     pub fn read(text: &str) -> Result<Self, Error> {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let (complete, rest) = text.split_at(whole);
@@ -115,6 +116,12 @@ impl Report {
                     return Err(Error::Version { version, program, known: VERSION });
                 }
                 (Some(report), Line::Test { size, setup }) => {
+                    let is_it = |part: &Part| {
+                        part.size == size && std::mem::discriminant(&part.setup) == std::mem::discriminant(&setup)
+                    };
+                    if report.parts.iter().any(is_it) {
+                        return Err(Error::Unexpected { number });
+                    }
                     let test = setup.start(&report.profile)?;
                     let (void, [late, duplicate, reordered, damaged]) = (Vec::new(), [0; 4]);
                     report.parts.push(Part { size, setup, test, void, late, duplicate, reordered, damaged });

@@ -506,6 +506,65 @@ fn what_is_not_known_ends_no_loss_test_and_is_no_recovery() {
     );
 }
 
+/// A stall of the device after the overload is no recovery: trials that differ have no interval, and say what may be the reason.
+#[test]
+fn recoveries_that_differ_have_no_interval() {
+    let row = |times: &[f64]| {
+        let mut profile = Profile::default();
+        profile.recovery.repetitions = u32::try_from(times.len()).unwrap();
+        let setup = Setup::Recovery { throughput: 1e5, highest: 1e6 };
+        let mut test = setup.start(&profile).unwrap();
+        let mut text = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+        for last in times {
+            let trial = test.next().unwrap();
+            let sent = trial.traffic.frames();
+            let mut outcome = trial::Outcome::new(sent, sent - 100);
+            outcome.last_lost = Some(*last).filter(|last| *last > 0.0);
+            text += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+        Report::read(&text).unwrap().rows().remove(0)
+    };
+    let others = "frames that are lost otherwise count, too";
+    // The gap is 1 / 55,000 s.
+    for (times, differ, single) in [
+        (&[0.2, 0.200_01, 0.2][..], false, false),
+        (&[0.0, 0.9, 0.0], true, false),
+        (&[0.2], false, true),
+        (&[0.0], false, false),
+    ] {
+        let row = row(times);
+        assert_eq!(row.interval.is_none(), differ, "{row:?}");
+        assert_eq!(row.note.contains(others), differ || single, "{row:?}");
+        assert_eq!(row.note.contains("a single trial"), single, "{row:?}");
+        assert!(row.value.is_some() && row.bound.is_none(), "{row:?}");
+    }
+}
+
+/// One trial decides about each rate of a binary search, as the row says.
+#[test]
+fn a_strict_throughput_is_by_single_trials() {
+    let setup = Setup::BinarySearch { goal: trial::Goal::RFC2544, low: 1e3, high: 1e7 };
+    let says = |truth| {
+        let rows = rows(truth, &setup, &Profile::rfc2544());
+        (rows[0].value.is_some(), rows[0].note.contains("a single trial decided about each rate"))
+    };
+    assert_eq!(says(Truth::default()), (true, true));
+    assert_eq!(says(Truth { loss: 0.1, ..Truth::default() }), (false, false));
+}
+
+/// A run has each test of a size once.
+#[test]
+fn a_test_that_is_there_twice_is_an_error() {
+    let test = |size, highest| Line::test(size, Setup::FrameLoss { highest });
+    let begin = format!("{}\n{}\n", Line::run(Profile::default()), test(64, 1e6));
+    assert!(Report::read(&format!("{begin}{}\n", test(128, 1e6))).is_ok());
+    for highest in [1e6, 2e6] {
+        let error = Report::read(&format!("{begin}{}\n", test(64, highest))).unwrap_err();
+        assert!(matches!(error, trial::Error::Unexpected { number: 3 }), "{error}");
+    }
+}
+
 /// Where it is not known whether the machine or a buffer delayed frames, neither is how long a buffer takes to empty.
 #[test]
 fn a_buffer_time_of_a_rate_that_is_not_known_is_an_interval() {

@@ -20,7 +20,7 @@ pub struct Row {
     pub value: Option<f64>,
     /// The unit.
     pub unit: &'static str,
-    /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame, of
+    /// The interval in which the figure lies, in the same unit: of a loss with 95 % if it came by chance, of a recovery up to the next frame, if its trials differ by no more, of
     /// a buffer time by the least and the most that the device forwards. `None` of others, and of
     /// bounds but those of losses.
     pub interval: Option<[f64; 2]>,
@@ -227,6 +227,8 @@ fn strict(result: &Strict, setup: &Setup, limits: &[Limit], limit: Option<&str>)
         (false, _, Some(upper)) => because(&format!("{fails} {} loses frames", pps(upper)), limit),
         (false, _, None) => because(fails.trim_end_matches([';', ':']), limit),
     };
+    let single = if result.throughput.is_some() { "; a single trial decided about each rate" } else { "" };
+    let note = format!("{note}{single}");
     let rates = [result.throughput, result.sustained, result.sustained_least];
     let row = row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates));
     Row { bound: result.is_at_least().then_some(Bound::AtLeast), ..row }
@@ -386,6 +388,11 @@ fn recovery(result: &crate::Recovered) -> Row {
         if max > min {
             note += &format!("; {} to {} in {count} trials", shown(min, "s"), shown(max, "s"));
         }
+        if count == 1 && max > 0.0 {
+            note += "; a single trial: frames that are lost otherwise count, too";
+        } else if result.varies() {
+            note += ": frames that are lost otherwise count, too";
+        }
     }
     if result.unrecovered > 0 {
         note += &format!("; not in time {} times", result.unrecovered);
@@ -403,7 +410,7 @@ fn recovery(result: &crate::Recovered) -> Row {
         note += &format!("; {most}: bursts of the generator may be why the last frame was lost");
     }
     let row = row("recovery".to_owned(), result.mean(), "s", note);
-    let interval = row.value.filter(|_| result.is_exact());
+    let interval = row.value.filter(|_| result.is_exact() && !result.varies());
     Row { interval: interval.map(|value| [value, value + gap]), bound: result.bound(), ..row }
 }
 
