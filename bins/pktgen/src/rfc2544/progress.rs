@@ -307,10 +307,10 @@ mod tests {
             [goal] if is_strict => Setup::BinarySearch { goal, low, high: highest },
             _ => Setup::Throughput { goals, low, high: highest },
         });
-        let found = super::super::found_by(&found, profile).unwrap();
+        let found = super::super::found::found_by(&found, profile).unwrap();
         let rates = if is_strict { vec![found.rate] } else { vec![found.rate, found.rate / 2.0] };
         done(Setup::Latency { rates });
-        if found.above == super::super::Above::Loses {
+        if found.above == super::super::found::Above::Loses {
             done(found.bursts(highest, 0.0).unwrap());
         }
         done(Setup::FrameLoss { highest });
