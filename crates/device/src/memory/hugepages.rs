@@ -37,6 +37,12 @@ impl HugePages {
         let place = node.map_or(String::new(), |node| format!(" on NUMA node {node}"));
         let object = format!("{wanted} huge pages of {size}{place}");
         let Some(counts) = self.counts(host, node) else {
+            let sys = host.sys("kernel");
+            if !sys.exists() {
+                let cause =
+                    format!("the kernel refused them ({source}), and without /sys nobody knows how many are free");
+                return Error::unusable(object, cause, "mount /sys, or use ordinary pages");
+            }
             return Error::unusable(object, format!("this kernel has no {size} pages"), "use another page size");
         };
         if counts.free >= wanted {
@@ -136,8 +142,15 @@ mod tests {
 
     #[test]
     fn a_kernel_without_the_size_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        let text = shortage(HugePages::ONE_GIB, &Host::at(root.path()), None);
+        let (_root, host) = host_with(HugePages::TWO_MIB, None, "64", "64", "0");
+        let text = shortage(HugePages::ONE_GIB, &host, None);
         assert!(text.contains("this kernel has no 1 GiB pages"), "{text}");
+    }
+
+    #[test]
+    fn without_sysfs_nothing_is_said_of_the_kernel() {
+        let root = tempfile::tempdir().unwrap();
+        let text = shortage(HugePages::TWO_MIB, &Host::at(root.path()), None);
+        assert!(text.contains("without /sys nobody knows how many are free"), "{text}");
     }
 }
