@@ -24,10 +24,12 @@ const POINTS: [[&str; 2]; 6] = [
 /// Makes interfaces of the kinds that it needs, and sees whether there is what it calls.
 const PROBE: &str = "
     set -e
+    for tool in ip nsenter; do
+        command -v $tool >/dev/null || { echo \"there is no $tool\" >&2; exit 1; }
+    done
     ip tuntap add rwport mode tap
     ip link add rwkernel type veth peer name rwpeer
     unshare --net true
-    command -v nsenter >/dev/null || { echo 'there is no nsenter' >&2; exit 1; }
 ";
 
 /// Why it cannot be measured here.
@@ -37,11 +39,10 @@ pub(super) fn cannot() -> Option<String> {
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
             let why = why.lines().next().unwrap_or("no reason given");
-            Some(format!(
-                "it needs network namespaces, TAP and veth interfaces, ip and nsenter ({why}); run it as root"
-            ))
+            let remedy = if rustix::process::geteuid().is_root() { "" } else { "; run it as root" };
+            Some(format!("it needs network namespaces, TAP and veth interfaces, ip and nsenter ({why}){remedy}"))
         }
-        Err(error) => Some(format!("it needs unshare ({error})")),
+        Err(error) => Some(format!("it needs setpriv and unshare ({error})")),
     }
 }
 
