@@ -33,6 +33,8 @@ pub struct KernelRouter {
     links: Vec<Link>,
     /// Names of further twins, and the ports that they stand for.
     others: Vec<[String; 2]>,
+    /// Which lcore polls which queue, if that is said.
+    lcores: Option<String>,
 }
 
 impl KernelRouter {
@@ -44,7 +46,7 @@ impl KernelRouter {
     #[must_use]
     pub fn new(links: &[Link]) -> Self {
         let namespace = Namespace::new();
-        let router = Self { run: None, namespace, links: links.to_vec(), others: Vec::new() };
+        let router = Self { run: None, namespace, links: links.to_vec(), others: Vec::new(), lcores: None };
         let settings = ["ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/conf/all/rp_filter=0"];
         settings.iter().for_each(|setting| set(&router.namespace, setting));
         // Errors without a pause.
@@ -62,14 +64,22 @@ impl KernelRouter {
         address(&self.namespace, twin, own);
     }
 
-    /// Adds a port that is no wire, behind those of the links, with a twin of this name and these addresses.
+    /// Adds a port that is no wire, behind those of the links, with a twin of this name and these addresses; without any, the program makes
+    /// the twin itself when it starts.
     ///
     /// # Panics
     ///
     /// When the twin cannot be made.
-    pub fn add_port(&mut self, twin: &str, own: &[&str; 2], port: &str) {
-        self.add_twin(twin, own);
+    pub fn add_port(&mut self, twin: &str, own: Option<&[&str; 2]>, port: &str) {
+        if let Some(own) = own {
+            self.add_twin(twin, own);
+        }
         self.others.push([twin.to_owned(), port.to_owned()]);
+    }
+
+    /// Says which lcore polls which queue: triples of port, queue and lcore, as `fwd l3 --lcores` takes them.
+    pub fn set_lcores(&mut self, triples: &str) {
+        self.lcores = Some(triples.to_owned());
     }
 
     /// Starts it, and connects its wires to the stations, one for each link.
@@ -85,6 +95,7 @@ impl KernelRouter {
         let ports: Vec<String> = ports.chain(self.others.iter().map(|[_, port]| port.clone())).collect();
         let mut words = vec![program, "l3", &kernel, "--json", "--quiet", "--duration", "900"];
         words.extend(ports.iter().map(String::as_str));
+        words.extend(self.lcores.iter().flat_map(|triples| ["--lcores", triples]));
         let mut command = self.namespace.command(&words);
         let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts");
         let mut run = Process(run);
@@ -141,15 +152,26 @@ impl KernelRouter {
     ///
     /// When that does not add up, or it has ended before.
     pub fn stop(&mut self) -> Fwd {
-        let mut run = self.run.take().expect("it runs");
+        let run = self.run.as_mut().expect("it runs");
         run.still_runs();
         run.signal(Signal::INT);
-        let status = run.wait(PATIENCE).expect("fwd ends after SIGINT");
+        let run = self.ended();
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run
+    }
+
+    /// Waits until it has ended, and holds it to its account.
+    ///
+    /// # Panics
+    ///
+    /// When that does not add up, or it goes on.
+    pub fn ended(&mut self) -> Fwd {
+        let mut run = self.run.take().expect("it was started");
+        let status = run.wait(PATIENCE).expect("fwd ends");
         let (mut stdout, mut stderr) = (String::new(), String::new());
         run.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
         run.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
-        assert_eq!(status.code(), Some(0), "{stderr}");
-        let json = serde_json::from_str(&stdout).expect("an object");
+        let json = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
         let run = Fwd { code: status.code(), json, stderr };
         println!("{}\n{}", run.json, run.stderr);
         let account = run.count("/forwarded") + run.count("/to_host") + run.drops();

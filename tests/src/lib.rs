@@ -16,7 +16,7 @@ mod traffic;
 pub use captures::{Capture, capture_files, real_table};
 pub use kernel_router::{KernelRouter, Link, received, set};
 pub use namespace::{Namespace, Process, command, eventually, namespaces_possible};
-pub use program::{Fwd, first_core, fwd, pktgen};
+pub use program::{Fwd, cores, first_core, fwd, pktgen, softnic};
 pub use rig::{Rig, pool};
 pub use routed::{HOPS, MACS, ROUTES, Random, routed, with_checksum, words};
 pub use routing::{Daemons, Speaker, Suite};

@@ -26,6 +26,16 @@ pub fn pktgen() -> &'static Path {
     PATH.get_or_init(|| built("pktgen", "pktgen"))
 }
 
+/// The same of `softnic`.
+///
+/// # Panics
+///
+/// When it cannot be built.
+pub fn softnic() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| built("softnic", "restarts"))
+}
+
 /// With one of its tests: then the crates have the features that they have in a test of the workspace, which has built them.
 fn built(name: &str, test: &str) -> PathBuf {
     // .../target/PROFILE/deps/this-test
@@ -43,15 +53,25 @@ fn built(name: &str, test: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// The lowest core that this process may use, for a program that is told its cores.
+/// The cores that this process may use, ascending, for a program that is told its cores.
+///
+/// # Panics
+///
+/// When the kernel does not say.
+#[must_use]
+pub fn cores() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel knows");
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
+}
+
+/// The lowest of [`cores`].
 ///
 /// # Panics
 ///
 /// When the kernel does not say.
 #[must_use]
 pub fn first_core() -> usize {
-    let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel knows");
-    (0..rustix::thread::CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).expect("one is there to run this")
+    cores()[0]
 }
 
 /// What a finished run of `fwd` left.

@@ -39,7 +39,7 @@ fn a_port_whose_peer_goes_takes_its_routes_away_until_it_is_back() {
     let (left, right, mut router) = (Namespace::new(), Namespace::new(), KernelRouter::new(&LINKS));
     right.output(&["ip", "link", "set", "lo", "up"]);
     right.output(&["ip", "address", "add", FAR, "dev", "lo"]);
-    router.add_port(TWIN, &OWN, &format!("vhost-user:{}", socket.display()));
+    router.add_port(TWIN, Some(&OWN), &format!("vhost-user:{}", socket.display()));
     set(&router.namespace, "ipv4/conf/all/ignore_routes_with_linkdown=1");
     let mut switch = start_switch(folder.path(), &socket);
     router.start(&[&left, &right]);

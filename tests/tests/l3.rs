@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tests::{Capture, Fwd, Process, capture_files, fwd, real_table};
+use tests::{Capture, Fwd, Process, capture_files, cores, fwd, real_table};
 
 const MACS: [[u8; 6]; 3] = [[2, 0, 0, 0, 0, 0xA0], [2, 0, 0, 0, 0, 0xB0], [2, 0, 0, 0, 0, 0xC0]];
 /// For tests of each frame: software NICs share a thread, and a machine may stand still for longer than `fwd` waits for one.
@@ -239,7 +239,7 @@ fn three_ports_and_several_workers_route_into_one_another() {
     let bench = Bench::new(&routes(&[("198.19.0.0/18", 0), ("198.19.64.0/18", 1), ("198.19.128.0/17", 2)]));
     let ports = ["a", "b", "c"].map(|name| format!("soft:{name}?wire=gen&flows=65536&count=65536"));
     let routes = bench.routes();
-    let lcores = lcores();
+    let lcores = cores();
     let (first, last) = (lcores[0], lcores[lcores.len() - 1]);
     let triples = format!("(0,0,{first}),(0,1,{last}),(1,0,{last}),(1,1,{first}),(2,0,{first}),(2,1,{last})");
     for options in [&["--lcores", &triples][..], &["--queues", "2"], &["--batch", "1", "--ring-size", "64"]] {
@@ -371,18 +371,6 @@ fn a_hangup_replaces_the_routes_and_a_bad_file_does_not() {
     assert_eq!(run.json["routes"], serde_json::json!({"ipv4": 1, "ipv6": 1, "reloads": 1, "failed_reloads": 2}));
     assert!(run.count("/ports/1/tx_packets") > 0 && run.count("/ports/2/tx_packets") > 0, "{}", run.json);
     assert_eq!(run.drops(), 0, "{}", run.json);
-}
-
-/// The lcores this test may run on, from `/proc/self/status`.
-fn lcores() -> Vec<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("Linux says it");
-    let number = |text: &str| text.parse::<usize>().expect("a number");
-    let bounds = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        number(first)..=number(last)
-    };
-    list.trim().split(',').flat_map(bounds).collect()
 }
 
 /// The routes of a table as text, to 64 next hops behind the second and third port, and the port of each prefix.
