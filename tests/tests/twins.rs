@@ -4,7 +4,9 @@
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig, frame_len};
 use router::{Destination, Refusal};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::{Namespace, Process, eventually, namespaces_possible};
 use twin::{Class, Counts, HandedOver, Lane, Port, Rate, Rates, Running, Settings, Twins};
 
@@ -40,7 +42,7 @@ impl Bench {
         });
         namespace.output(&["ip", "address", "add", "10.82.0.1/24", "dev", TWIN]);
         namespace.output(&["ip", "link", "set", TWIN, "up"]);
-        twins.set_carrier(0, true).expect("a carrier");
+        connect(&namespace, &twins, 0, TWIN);
         let cache = pool.cache();
         Some(Self { namespace, twins, lane: lanes.remove(0), pool, cache })
     }
@@ -94,6 +96,16 @@ impl Bench {
     }
 }
 
+/// Gives a twin a carrier. Until Linux has taken notice it drops what it would send, without a word.
+fn connect(namespace: &Namespace, twins: &Running, port: usize, name: &str) {
+    twins.set_carrier(port, true).expect("a carrier");
+    eventually("the link is up", || {
+        let text = namespace.output(&["ip", "-json", "link", "show", "dev", name]);
+        let links: Value = serde_json::from_str(&text).expect("ip prints JSON");
+        links[0]["operstate"] == "UP"
+    });
+}
+
 /// An interface that was there before keeps its neighbours, permanent ones too, if it has the port's address already.
 #[test]
 fn an_interface_that_has_its_mac_keeps_its_neighbours() {
@@ -143,8 +155,12 @@ fn an_interface_that_was_there_keeps_an_mtu_that_its_port_has_room_for() {
 
 /// Who has `ADDRESS`?
 fn arp_request() -> Vec<u8> {
-    let ethernet = [&[0xFF; 6][..], &STATION, &[8, 6]].concat();
-    [&ethernet[..], &[0, 1, 8, 0, 6, 4, 0, 1], &STATION, &NEIGHBOUR, &[0; 6], &ADDRESS].concat()
+    request_of(STATION, NEIGHBOUR, ADDRESS)
+}
+
+fn request_of(station: [u8; 6], own: [u8; 4], address: [u8; 4]) -> Vec<u8> {
+    let ethernet = [&[0xFF; 6][..], &station, &[8, 6]].concat();
+    [&ethernet[..], &[0, 1, 8, 0, 6, 4, 0, 1], &station, &own, &[0; 6], &address].concat()
 }
 
 #[test]
@@ -279,4 +295,134 @@ fn a_frame_beyond_the_rate_stays_with_the_worker_and_every_buffer_comes_home() {
     drop((twins, lane, cache));
     assert_eq!(pool.away(), 0);
     drop(namespace);
+}
+
+/// Of two ports and two workers.
+struct Pair {
+    twins: Running,
+    lanes: [Lane; 2],
+    pool: Pool,
+    _namespace: Namespace,
+}
+
+impl Pair {
+    /// What the host sends by the first twin is for the second worker, and the other way round.
+    fn start(settings: &Settings) -> Option<Self> {
+        if let Err(reason) = namespaces_possible(&[]) {
+            skip::test!("{reason}");
+            return None;
+        }
+        let namespace = Namespace::new();
+        namespace.output(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true"]);
+        let pool = Pool::new(&PoolConfig { slots: 8192, ..PoolConfig::default() }).expect("memory");
+        let names = [0, 1].map(|port| format!("{TWIN}{port}"));
+        let ports = [0, 1].map(|port| Port {
+            mac: [2, 0, 0, 0, 0xAA, port],
+            mtu: 1500,
+            pool: pool.clone(),
+            lane: usize::from(1 - port),
+        });
+        let (twins, lanes) = namespace.within(|| {
+            let twins = Twins::open(&names).expect("TAP interfaces");
+            twins.start(&ports, 2, settings).expect("a thread")
+        });
+        for (port, name) in names.iter().enumerate() {
+            namespace.output(&["ip", "address", "add", &format!("10.82.{port}.1/24"), "dev", name]);
+            namespace.output(&["ip", "link", "set", name, "up"]);
+            connect(&namespace, &twins, port, name);
+        }
+        let lanes = lanes.try_into().expect("two lanes");
+        Some(Self { twins, lanes, pool, _namespace: namespace })
+    }
+}
+
+/// Has a lane give a frame of a port to the host. Returns whether it is on its way.
+fn gives(lane: &mut Lane, cache: &mut PoolCache, port: u8, frame: &[u8]) -> bool {
+    let packet = cache.alloc_from(frame).expect("a buffer");
+    let port = usize::from(port);
+    if let Some(packet) = lane.offer(port, packet, (Refusal::NotIp, Destination::Unknown), 1) {
+        cache.free(packet);
+    }
+    lane.hand_over(port, cache) == HandedOver { frames: 1, dropped: 0 }
+}
+
+/// Number `number` of the stations of a port that a lane hears asks for the port's address. They all say that they are the same neighbour,
+/// as Linux has room for few.
+fn asks(port: u8, lane: u8, number: u8) -> Vec<u8> {
+    request_of([2, 0, 0, port, lane, number], [10, 82, port, 10 + lane], [10, 82, port, 1])
+}
+
+/// Two workers at once ask for the addresses of two ports, as a station of its own each time.
+#[test]
+fn frames_of_two_lanes_reach_linux_and_each_of_its_own_leaves_by_one() {
+    const EACH: u8 = 50;
+    let Some(Pair { twins, lanes, pool, _namespace }) = Pair::start(&Settings::default()) else { return };
+    let answered = AtomicUsize::new(0);
+    let work = |number: u8, mut lane: Lane| {
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(64));
+        let (mut answers, mut frames) = (BTreeMap::new(), [0_u64; 2]);
+        let mut receive = |lane: &mut Lane, cache: &mut PoolCache| {
+            for port in [0, 1] {
+                lane.receive(port, &mut batch);
+                frames[port] += batch.len() as u64;
+                for frame in batch.iter().map(Packet::data).filter(|frame| frame[12..14] == [8, 6] && frame[21] == 2) {
+                    let station: [u8; 6] = frame[..6].try_into().expect("six bytes");
+                    *answers.entry((port, station)).or_insert(0) += 1;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                cache.free_batch(&mut batch);
+            }
+        };
+        for station in 0..EACH {
+            for port in [0, 1] {
+                assert!(gives(&mut lane, &mut cache, port, &asks(port, number, station)));
+                receive(&mut lane, &mut cache);
+            }
+        }
+        eventually("all are answered", || {
+            receive(&mut lane, &mut cache);
+            answered.load(Ordering::Relaxed) >= 4 * usize::from(EACH)
+        });
+        // The other worker has seen the last answer perhaps, and this one more than answers.
+        receive(&mut lane, &mut cache);
+        (answers, frames)
+    };
+    let (work, numbered) = (&work, (0..).zip(lanes));
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = numbered.map(|(number, lane)| scope.spawn(move || work(number, lane))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker has not panicked")).collect()
+    });
+    for (port, (answers, frames)) in done.iter().rev().enumerate() {
+        let number = u8::try_from(port).expect("two");
+        let stations = (0..2).flat_map(|lane| (0..EACH).map(move |station| (port, [2, 0, 0, number, lane, station])));
+        assert_eq!(
+            *answers,
+            stations.map(|station| (station, 1)).collect::<BTreeMap<_, _>>(),
+            "of this port, once each"
+        );
+        assert_eq!(frames[1 - port], 0, "nothing of the other port");
+        let counts = twins.counts(port);
+        assert_eq!((counts.to_host, counts.to_host_lost), (2 * u64::from(EACH), 0), "port {port}");
+        assert!(counts.from_host >= frames[port] && frames[port] >= 2 * u64::from(EACH), "port {port}: {counts:?}");
+    }
+    drop(twins);
+    assert_eq!(pool.away(), 0);
+}
+
+/// The rates are those of a port, however many workers it has.
+#[test]
+fn lanes_share_the_rates_of_a_port() {
+    let rates = Rates { link: Rate { per_second: 1, burst: 4 }, ..Rates::default() };
+    let Some(Pair { twins, mut lanes, pool, _namespace }) = Pair::start(&Settings { rates, queue: 64 }) else { return };
+    let mut cache = pool.cache();
+    for port in [0, 1] {
+        let given =
+            (0..6).map(|station| lanes.each_mut().map(|lane| gives(lane, &mut cache, port, &asks(port, 0, station))));
+        let given: Vec<_> = given.collect();
+        assert_eq!(given[..2], [[true; 2]; 2], "port {port}");
+        assert_eq!(given[2..], [[false; 2]; 4], "port {port}: both lanes have taken from one bucket");
+        let link = twins.counts(port.into()).classes[Class::Link as usize];
+        assert_eq!((link.passed, link.dropped), (4, 8), "port {port}");
+        eventually("they have crossed", || twins.counts(port.into()).to_host == 4);
+    }
 }
