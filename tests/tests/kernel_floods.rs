@@ -96,19 +96,20 @@ fn floods_of_requests_are_policed_and_neighbours_found_again() {
     let mut asker = Process(network.left.command(&words).spawn().expect("python3 starts"));
     let status = asker.wait(Duration::from_secs(120)).expect("it ends");
     assert!(status.success(), "{status}");
+    let asked = begun.elapsed();
     for to in RIGHT.station {
         eventually("the ports forward by themselves again", || network.forwards_without_the_host(to));
     }
-    let (seen, took) = (network.seen_by_the_host() - before, begun.elapsed());
-    println!("20,000 requests in {took:?}: the host saw {seen} frames");
+    let seen = network.seen_by_the_host() - before;
+    println!("20,000 requests in {asked:?}: the host saw {seen} frames");
     let run = network.router.stop();
     let links = |what: &str| run.count(&format!("/kernel/twins/0/classes/link/{what}"));
     let (passed, dropped) = (links("passed"), links("dropped"));
     println!("link control: {passed} passed, {dropped} dropped");
     assert!(passed > 256, "{passed}");
-    // 5,000 a second and 256 at once, the manual of fwd says; and what there was before and after.
+    // 5,000 a second and 256 at once, the manual of fwd says; what there was before and after, and what the wire still held.
     #[expect(clippy::cast_precision_loss, reason = "a count of frames")]
-    let (passed, most) = (passed as f64, 5000.0 * took.as_secs_f64() + 256.0 + 500.0);
+    let (passed, most) = (passed as f64, 5000.0 * asked.as_secs_f64() + 256.0 + 500.0 + 1000.0);
     assert!(passed < most, "{passed} of at most {most}");
 }
 

@@ -270,8 +270,8 @@ const CHANGING: u32 = 1000;
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const BURSTS: usize = 12;
-const COMMANDS: usize = 20;
+const BURSTS: usize = 40;
+const COMMANDS: usize = 25;
 const TRIES: usize = 500;
 /// Addresses drawn at random after each burst, beside those that are listed.
-const OTHERS: usize = 2000;
+const OTHERS: usize = 10_000;
