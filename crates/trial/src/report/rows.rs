@@ -66,7 +66,9 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             test.results().iter().map(|result| goal(result, test.limits(), limit)).collect()
         }
         (AnyTest::BinarySearch(test), setup) => vec![strict(&test.result(), setup, test.limits(), limit)],
-        (AnyTest::Latency(test), _) => test.results().iter().flat_map(latency).collect(),
+        (AnyTest::Latency(test), _) => {
+            test.results().iter().flat_map(|result| latency(result, test.limits())).collect()
+        }
         (AnyTest::FrameLoss(test), _) => losses(test),
         (AnyTest::BackToBack(test), setup) => {
             test.result().map_or_else(|| none("back-to-back"), |bursts| bursts_of(&bursts, setup))
@@ -253,10 +255,12 @@ fn with_filling(note: String, goal: &Goal, [throughput, rate, least]: [Option<f6
 /// What may be the reason of delays, too.
 const STOPPED: &str = ", and the machine stopped generator or device";
 
-fn latency(result: &LatencyResult) -> Vec<Row> {
+fn latency(result: &LatencyResult, limits: &[Limit]) -> Vec<Row> {
+    let limit = limits.iter().rev().find(|limit| limit.asked.total_cmp(&result.rate).is_eq());
+    let why = limit.map_or_else(|| "the generator does not reach this rate".to_owned(), Limit::why);
     let note = match (result.reached, result.lost) {
-        (false, _) if !result.repetitions.is_empty() => "the generator did not keep to this rate in others".to_owned(),
-        (false, _) => "the generator does not reach this rate".to_owned(),
+        (false, _) if !result.repetitions.is_empty() => format!("in others {why}"),
+        (false, _) => why,
         (true, 0) => String::new(),
         (true, lost) if result.repetitions.is_empty() => format!("none of {} came back", frames(lost)),
         (true, lost) => format!("{} lost", frames(lost)),
