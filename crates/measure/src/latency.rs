@@ -76,7 +76,11 @@ impl Latency {
     /// Counts a time; 0 ticks as 1, and more than 2^48 as that.
     #[inline(always)]
     pub fn record(&mut self, ticks: u64) {
-        self.record_times(ticks, 1);
+        let ticks = ticks.clamp(1, LONGEST);
+        self.widen(ticks);
+        let mut recorder = self.recorder();
+        recorder.record(ticks);
+        recorder.save();
     }
 
     /// Counts the same time for each of so many frames in a row; for none of them, nothing.
@@ -84,11 +88,8 @@ impl Latency {
         if frames == 0 {
             return;
         }
+        self.record(ticks);
         let ticks = ticks.clamp(1, LONGEST);
-        self.widen(ticks);
-        let mut recorder = self.recorder();
-        recorder.record(ticks);
-        recorder.save();
         let count = &mut self.counts[bucket(float(ticks))];
         // Half of what it holds is left for those that come one by one.
         *count = count.saturating_add(frames - 1).min(u64::MAX >> 1);

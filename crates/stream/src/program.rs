@@ -115,9 +115,17 @@ fn draw<T: Word>(column: &mut [T; BURST], lanes: &mut Lanes, from: u32, last: u3
         column.iter_mut().zip(lanes.next()).for_each(|(place, number)| *place = T::of(number.into()));
         return;
     };
+    if values.is_power_of_two() && last > 0 {
+        // The upper bits, as below, without a product of 64 bits.
+        let less = last.leading_zeros();
+        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| {
+            *place = T::of(u64::from(from) + u64::from(number >> less));
+        });
+        return;
+    }
     let times = |number: u32| u64::from(number) * u64::from(values);
     let upper = |product: u64| product >> 32;
-    if last < SHORT_RANGE || values.is_power_of_two() {
+    if last < SHORT_RANGE {
         column.iter_mut().zip(lanes.next()).for_each(|(place, number)| {
             *place = T::of(u64::from(from) + upper(times(number)));
         });
