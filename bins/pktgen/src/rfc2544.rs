@@ -261,9 +261,13 @@ fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Fa
     profile.check().map_err(Failure::usage)
 }
 
-/// Whether void trials have made a bound: of a recovery.
+/// Whether void trials have made a bound: of a loss, or a recovery.
 fn is_bounded(test: &AnyTest) -> bool {
-    matches!(test, AnyTest::Recovery(test) if test.result().is_some())
+    match test {
+        AnyTest::FrameLoss(test) => !test.points().is_empty(),
+        AnyTest::Recovery(test) => test.result().is_some(),
+        _ => false,
+    }
 }
 
 /// Frames a second that a line carries.

@@ -30,6 +30,8 @@ pub struct FrameLoss {
     /// The rates up to the last that lost nothing, one after the other.
     lossless: u32,
     points: Vec<LossPoint>,
+    /// The trials at the rate at hand that are void, as bursts of the generator may be why they lost frames.
+    open: Option<LossPoint>,
 }
 
 /// The loss at a rate.
@@ -55,9 +57,37 @@ pub struct LossPoint {
     /// In how many runs, one or several in a row, the lost frames were; `None` if that is not known.
     #[serde(default)]
     pub runs: Option<u64>,
+    /// Frames sent, and lost, in trials that were void before this one, as bursts of the generator may be why they lost some: the interval has
+    /// them.
+    #[serde(default)]
+    pub void: [u64; 2],
 }
 
 impl LossPoint {
+    fn of(traffic: &Traffic, outcome: &Outcome) -> Self {
+        let Outcome { sent, received, doubtful, runs, .. } = *outcome;
+        let doubtful = doubtful.min(sent.saturating_sub(received));
+        let share = outcome.filling(traffic.seconds()).filter(|share| share.most > GROWS);
+        let (filling, stopped) = (share.map(|share| share.most), share.is_some_and(|share| share.is_open(GROWS)));
+        Self { rate: traffic.rate(), sent, received, doubtful, filling, stopped, runs, void: [0; 2] }
+    }
+
+    /// Both trials as one. A buffer fills in each that is long enough.
+    fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        let filling = self.filling.zip(other.filling).map(|(one, other)| one.min(other));
+        Self {
+            rate: self.rate,
+            sent: self.sent.saturating_add(other.sent),
+            received: self.received.saturating_add(other.received),
+            doubtful: self.doubtful.saturating_add(other.doubtful),
+            filling,
+            stopped: filling.is_some() && (self.stopped || other.stopped),
+            runs: [self.runs, other.runs].into_iter().flatten().reduce(u64::saturating_add),
+            void: [0; 2],
+        }
+    }
+
     /// Returns the share of the frames that were lost, in percent.
     #[must_use]
     pub fn loss_percent(&self) -> f64 {
@@ -71,12 +101,19 @@ impl LossPoint {
     }
 
     /// Returns the interval in which the loss lies with 95 % if runs of frames are lost by chance, each for itself, in percent (Wilson's score
-    /// interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with them.
+    /// interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with them. Trials that were
+    /// void for these are in it, as a later one may have lost fewer by chance.
     #[must_use]
     pub fn interval_percent(&self) -> [f64; 2] {
-        let chances = real(self.sent) / self.together();
-        let [least, most] = [self.least_percent(), self.loss_percent()].map(|percent| wilson(percent, chances));
-        [least[0], most[1]]
+        let interval = |point: &Self| {
+            let chances = real(point.sent) / point.together();
+            let [least, most] = [point.least_percent(), point.loss_percent()].map(|percent| wilson(percent, chances));
+            [least[0], most[1]]
+        };
+        let [sent, lost] = self.void;
+        let void = Self { sent, received: sent - lost.min(sent), doubtful: lost, runs: None, void: [0; 2], ..*self };
+        let ([low, high], [with_void, to]) = (interval(self), interval(&self.and(Some(void))));
+        [low.min(with_void), high.max(to)]
     }
 
     /// Returns how many frames are lost together, in the mean: how many times longer runs are than by chance, if each frame is lost for itself.
@@ -110,10 +147,19 @@ impl FrameLoss {
     /// If the rate is none, or a number of the profile is not one to measure with.
     pub fn new(highest: f64, profile: &Profile) -> Result<Self, Error> {
         within("the highest rate", highest, highest > 0.0 && highest <= 1e12, "positive, in frames/s")?;
-        Ok(Self { desk: Desk::new(profile)?, plan: profile.loss, highest, step: 0, lossless: 0, points: Vec::new() })
+        Ok(Self {
+            desk: Desk::new(profile)?,
+            plan: profile.loss,
+            highest,
+            step: 0,
+            lossless: 0,
+            points: Vec::new(),
+            open: None,
+        })
     }
 
-    /// Returns the points so far, from the highest rate downwards. Rates that the generator does not reach are left out.
+    /// Returns the points so far, from the highest rate downwards. Rates that the generator does not reach are left out. Of one of
+    /// which bursts of the generator may be why each trial lost frames, the point is that of all of them.
     #[must_use]
     pub fn points(&self) -> &[LossPoint] {
         &self.points
@@ -142,17 +188,20 @@ impl Plan for FrameLoss {
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
-        let Outcome { sent, received, doubtful, runs, .. } = *outcome;
-        let doubtful = doubtful.min(sent.saturating_sub(received));
-        let share = outcome.filling(traffic.seconds()).filter(|share| share.most > GROWS);
-        let (filling, stopped) = (share.map(|share| share.most), share.is_some_and(|share| share.is_open(GROWS)));
-        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful, filling, stopped, runs });
-        self.lossless = if received >= sent { self.lossless + 1 } else { 0 };
+        let void = self.open.take().map_or([0; 2], |void| [void.sent, void.sent.saturating_sub(void.received)]);
+        self.points.push(LossPoint { void, ..LossPoint::of(&traffic, outcome) });
+        self.lossless = if outcome.received >= outcome.sent { self.lossless + 1 } else { 0 };
         self.step += 1;
     }
 
+    fn leave_open(&mut self, traffic: &Traffic, outcome: &Outcome) -> Option<u32> {
+        self.open = Some(LossPoint::of(traffic, outcome).and(self.open));
+        None
+    }
+
     fn unreachable(&mut self, _limit: &Limit) -> bool {
-        // What is lost at this rate is not known.
+        // Without a trial at this rate nobody knows what is lost.
+        self.points.extend(self.open.take());
         (self.step, self.lossless) = (self.step + 1, 0);
         true
     }

@@ -265,7 +265,7 @@ impl Part {
         }
         // What bursts leave open bounds figures.
         let is_open = matches!(verdict, Verdict::Void(Reason::Bursts) | Verdict::Limit(Reason::Bursts))
-            && matches!(self.test, AnyTest::Throughput(_) | AnyTest::Recovery(_));
+            && matches!(self.test, AnyTest::Throughput(_) | AnyTest::FrameLoss(_) | AnyTest::Recovery(_));
         Some((verdict == Verdict::Counted || is_open) && !trial.warm_up)
     }
 }

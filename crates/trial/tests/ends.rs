@@ -171,8 +171,8 @@ fn three_void_trials_of_any_test_are_a_limit_of_the_generator() {
         let limits: Vec<Reason> = test.limits().iter().map(|limit| limit.reason).collect();
         let times = if counts { 0 } else { TRIES as usize };
         assert_eq!((reasons, limits), (vec![reason; times], vec![reason; times.min(1)]), "{setup:?}");
-        // Of a recovery the most that it took is known.
-        let is_bound = matches!(setup, Setup::Recovery { .. }) && reason == Reason::Bursts;
+        // The most that is lost is known, and that a recovery took.
+        let is_bound = matches!(setup, Setup::FrameLoss { .. } | Setup::Recovery { .. }) && reason == Reason::Bursts;
         let bounds: Vec<_> = report.rows().iter().map(|row| row.bound).collect();
         assert_eq!(bounds == [Some(trial::Bound::AtMost)], is_bound, "{setup:?}: {bounds:?}");
         let has_figure = report.rows().iter().any(|row| row.value.is_some()) && !is_bound;

@@ -196,7 +196,7 @@ fn what_bursts_of_the_generator_cost_is_never_the_devices() {
             let percent = (1.0 - most / point.rate).max(0.0) * 100.0;
             let (least, figure) = (point.least_percent(), point.loss_percent());
             assert!(least <= percent + 1e-6 && figure >= percent - 1e-3, "{truth:?}: {point:?}");
-            assert!(percent > 0.0 || figure <= 0.0, "{truth:?}: {point:?}");
+            assert!(percent > 0.0 || figure <= 0.0 || point.doubtful > 0, "{truth:?}: {point:?}");
         }
     }
     // Where they are rarer or smaller than what is lost beyond the capacity, it is found all the same.
@@ -495,6 +495,26 @@ fn intervals_of_losses_hold_the_truth_if_frames_are_lost_together() {
         println!("{frames} together: {share} of {all} intervals hold the loss");
         assert!((0.92..=0.98).contains(&share), "{frames}: {share} of {all}");
     }
+}
+
+/// Where bursts of the generator leave a trial open that lost frames, one without a loss is the figure, and not its interval: chance chose it.
+#[test]
+fn intervals_of_losses_have_trials_that_are_void() {
+    let mut truth = Truth { capacity: 1e9, buffer: 1 << 40, loss: 0.005, ..Truth::default() };
+    (truth.generator_away, truth.generator_away_seconds) = (1.0, 0.05);
+    let (mut within, mut all) = (0.0, 0.0);
+    for seed in 0..200 {
+        let mut test = FrameLoss::new(9e2, &Profile::default()).unwrap();
+        run(&mut test, &mut Device::new(truth, seed));
+        // None of fewer frames is no wonder.
+        for point in test.points().iter().filter(|point| point.rate > 750.0) {
+            let [low, high] = point.interval_percent();
+            within += f64::from(u8::from((low..=high).contains(&0.5)));
+            all += 1.0;
+        }
+    }
+    println!("{within} intervals of {all} hold the loss");
+    assert!(within >= 0.95 * all, "{within} of {all}");
 }
 
 /// The examples of Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.

@@ -292,7 +292,8 @@ fn latency(result: &LatencyResult, limits: &[Limit]) -> Vec<Row> {
 fn losses(test: &FrameLoss) -> Vec<Row> {
     let missing = |limit: &Limit| (limit.asked, row(format!("loss{}", at(limit.asked)), None, "%", limit.why()));
     let points = test.points().iter().map(|point| (point.rate, loss(point)));
-    let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().map(missing)).collect();
+    let has_none = |limit: &&Limit| !test.points().iter().any(|point| point.rate.total_cmp(&limit.asked).is_eq());
+    let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().filter(has_none).map(missing)).collect();
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     if rows.is_empty() { none("loss") } else { rows.into_iter().map(|(_, row)| row).collect() }
 }
@@ -302,7 +303,8 @@ fn loss(point: &LossPoint) -> Row {
     let [low, high] = interval.map(|end| shown(end, "%"));
     let together = point.together();
     let runs = if together >= TOGETHER { format!("lost {together:.1} at a time: ") } else { String::new() };
-    let mut note = format!("{runs}by chance {low} to {high} (95 %)");
+    let void = if point.void[1] > 0 { ", with those of void trials" } else { "" };
+    let mut note = format!("{runs}by chance {low} to {high} (95 %){void}");
     if point.doubtful > 0 {
         let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
         note = format!("at least {least}: {frames} may be lost for bursts of the generator; {note}");
