@@ -33,12 +33,20 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let count = args.ports.len();
         return Err(Failure::usage(format!("--ports: {count} named; name two, as A,B")));
     }
+    let Some(folder) = args.out.as_ref().filter(|_| args.show.is_none()) else { return measure_all(args) };
     // The page may be one of that folder.
-    if let Some(folder) = args.out.as_ref().filter(|_| args.show.is_none()) {
-        let name = folder.display();
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+    let (name, is_new) = (folder.display(), !folder.exists());
+    std::fs::create_dir_all(folder).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+    let done = measure_all(args);
+    if done.is_err() && is_new {
+        // Unless something is in it.
+        let _ = std::fs::remove_dir(folder);
     }
+    done
+}
+
+/// Measures what is asked for, or shows what is stored.
+fn measure_all(args: &BenchArgs) -> Result<(), Failure> {
     args.html.as_deref().map_or(Ok(()), page::check)?;
     let is_wanted =
         |experiment: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| name == experiment.name);

@@ -137,7 +137,8 @@ fn about(args: &Rfc2544Args, sizes: &[Size]) -> Result<BTreeMap<String, String>,
     about.insert(ASKED_TESTS.to_owned(), tests.join(", "));
     let bytes: Vec<String> = sizes.iter().map(|size| size.bytes.to_string()).collect();
     about.insert(ASKED_SIZES.to_owned(), bytes.join(", "));
-    about.insert("clock".to_owned(), ClockReport::of(&Calibrated::begin().clock()?).words());
+    let clock = ClockReport::of(&Calibrated::begin().clock()?);
+    about.insert("clock".to_owned(), [clock.words()].into_iter().chain(clock.warning()).collect::<Vec<_>>().join("; "));
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     for (floors, size) in floors.iter().flat_map(|floors| sizes.iter().map(move |size| (floors, size))) {
         about.insert(format!("floor, {} bytes", size.bytes), floors.of_size(size.sizes.mean()).join("; "));

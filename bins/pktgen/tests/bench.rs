@@ -285,4 +285,8 @@ fn bad_input_is_one_line() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
+    // What was refused leaves no folder behind.
+    let new = folder.path().join("new");
+    let arguments = ["bench", "batch", "--ports", "soft:a,soft:a", "--out", new.to_str().unwrap()];
+    assert!(!pktgen(&arguments).status.success() && !new.exists());
 }
