@@ -110,6 +110,27 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
     );
 }
 
+/// What is further back than 65,536 numbers is late, whether it came before or not, and a run that is cut out of the middle is lost.
+#[test]
+fn edits_far_apart_are_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("sent.pcap");
+    report(&["tx", &format!("soft:a?wire=pcap:,{}", capture.display()), "--count", "80000"]);
+    let (header, records) = records(&capture);
+    let mut changed = records.clone();
+    // From behind, so that places are numbers: a double of 10 and frame 20, each 70,000 later, and frame 30,000 behind 60,000.
+    changed.insert(70_011, records[10].clone());
+    changed.insert(70_021, records[20].clone());
+    changed.insert(60_001, records[30_000].clone());
+    changed.drain(40_000..40_500);
+    changed.remove(30_000);
+    changed.remove(20);
+    let numbered = received(&header, &changed)["numbered"].clone();
+    assert_eq!(counts(&numbered), [80_000, 79_499, 501, 0, 2, 1], "{numbered}");
+    // From 30,001 to 60,000, without what was cut.
+    assert_eq!(numbered["greatest_extent"], 29_500, "{numbered}");
+}
+
 /// The checksum in front of a short tag goes through all values, the mark of a full tag among them.
 #[test]
 fn short_tags_of_all_numbers_are_of_one_stream() {
