@@ -69,7 +69,8 @@ struct Unusual {
     reordered: u64,
     extents: u64,
     greatest_extent: u64,
-    left_out: u64,
+    /// Runs of numbers below `next` that are missing.
+    runs: u64,
     /// One more than the highest missing number that has left the window; 0 if none has.
     lost_to: u64,
     gaps: Gaps,
@@ -97,24 +98,15 @@ pub struct Verdict {
     pub extents: u64,
     /// Frames with a number that was not sent.
     pub impossible: u64,
-    /// How often numbers were left out, one or several in a row, those among them that came later; 0 of a [`Shared`](crate::Shared) window.
-    pub gaps: u64,
-}
-
-impl Verdict {
-    /// Returns in how many runs of numbers the lost ones lie, where each that came late had a gap of its own; `None` if that is not known.
+    /// In how many runs, one or several numbers in a row, the lost ones lie; 0 of a [`Shared`](crate::Shared) window, which does not know.
     ///
     /// ```
     /// let mut window = measure::Window::new();
     /// // Lost are 1, 2 and 5; 7 comes late.
     /// [0, 3, 4, 6, 8, 7].map(|number| window.saw(number));
-    /// assert_eq!(window.verdict(9).runs_lost(), Some(2));
+    /// assert_eq!(window.verdict(9).runs_lost, 2);
     /// ```
-    #[must_use]
-    pub fn runs_lost(&self) -> Option<u64> {
-        let runs = self.gaps.saturating_sub(self.reordered).clamp(1, self.lost.max(1));
-        (self.lost > 0 && self.gaps > 0).then_some(runs)
-    }
+    pub runs_lost: u64,
 }
 
 impl Window {
@@ -237,6 +229,7 @@ impl Window {
             self.unusual.duplicate += 1;
             return Seen::Duplicate;
         }
+        self.fill(number);
         self.seen[word] |= bit;
         let extent = self.received - self.unusual.gaps.arrived_before(number);
         self.received += 1;
@@ -244,6 +237,23 @@ impl Window {
         self.unusual.extents += extent;
         self.unusual.greatest_extent = self.unusual.greatest_extent.max(extent);
         Seen::New
+    }
+
+    /// Notes that a missing number is not: its run becomes shorter, two runs, or none.
+    fn fill(&mut self, number: u64) {
+        let is_seen = |number: u64| self.seen[place(number).0] & place(number).1 != 0;
+        let is_after_missing = if number == self.oldest() {
+            number > self.first && self.unusual.lost_to == number
+        } else {
+            !is_seen(number - 1)
+        };
+        // The highest number has come, so there is one behind.
+        let runs = match (is_after_missing, !is_seen(number + 1)) {
+            (true, true) => self.unusual.runs + 1,
+            (false, false) => self.unusual.runs.saturating_sub(1),
+            _ => self.unusual.runs,
+        };
+        self.unusual.runs = runs;
     }
 
     /// Notes what is missing of the numbers that leave the window when `next` is to be the next, and when more of them may.
@@ -280,7 +290,7 @@ impl Window {
 
     /// The numbers from the next to the one before `number` are missing so far.
     fn leave_out(&mut self, number: u64) {
-        self.unusual.left_out += 1;
+        self.unusual.runs += 1;
         self.unusual.gaps.leave_out(self.next, self.received, number);
         if number - self.next >= WINDOW {
             self.seen.fill(0);
@@ -330,7 +340,7 @@ impl Window {
     /// cleared are not counted.
     #[must_use]
     pub fn verdict(&self, sent: u64) -> Verdict {
-        let gaps = self.unusual.left_out + u64::from(sent > self.next);
+        let runs_lost = self.unusual.runs + u64::from(sent > self.next);
         let sent = sent.max(self.next) - self.first;
         let Unusual { duplicate, late, impossible, reordered, extents, greatest_extent, .. } = self.unusual;
         let received = self.received;
@@ -344,7 +354,7 @@ impl Window {
             greatest_extent,
             extents,
             impossible,
-            gaps,
+            runs_lost,
         }
     }
 }
@@ -358,7 +368,7 @@ impl Default for Unusual {
             reordered: 0,
             extents: 0,
             greatest_extent: 0,
-            left_out: 0,
+            runs: 0,
             lost_to: 0,
             gaps: Gaps::of(GAPS),
         }
@@ -398,6 +408,6 @@ impl std::ops::AddAssign for Verdict {
         self.greatest_extent = self.greatest_extent.max(other.greatest_extent);
         self.extents = self.extents.saturating_add(other.extents);
         self.impossible = self.impossible.saturating_add(other.impossible);
-        self.gaps = self.gaps.saturating_add(other.gaps);
+        self.runs_lost = self.runs_lost.saturating_add(other.runs_lost);
     }
 }

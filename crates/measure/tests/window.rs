@@ -30,7 +30,6 @@ impl Oracle {
             self.verdict.extents += extent;
             self.verdict.greatest_extent = self.verdict.greatest_extent.max(extent);
         }
-        self.verdict.gaps += u64::from(number > highest.map_or(0, |highest| highest + 1));
         self.arrived.push(number);
         Seen::New
     }
@@ -38,8 +37,10 @@ impl Oracle {
     fn verdict(&self, sent: u64) -> Verdict {
         let highest = self.arrived.iter().max().map_or(0, |highest| highest + 1);
         let (sent, received) = (sent.max(highest), self.seen.len() as u64);
-        let gaps = self.verdict.gaps + u64::from(sent > highest);
-        Verdict { sent, received, lost: sent - received, gaps, ..self.verdict }
+        // Each run ends before a number that came, or with the last.
+        let begins = |number: &&u64| **number > 0 && !self.seen.contains(&(**number - 1));
+        let runs_lost = self.seen.iter().filter(begins).count() as u64 + u64::from(sent > highest);
+        Verdict { sent, received, lost: sent - received, runs_lost, ..self.verdict }
     }
 }
 

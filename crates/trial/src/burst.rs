@@ -75,7 +75,7 @@ pub struct Bursts {
     /// The most, in seconds, by which a burst that was found took longer to send, or to reach the device, than its rate has it.
     #[serde(default)]
     pub late: f64,
-    /// The most frames that a burst that was found lacked, as the generator's ports lost them.
+    /// The most frames that the generator's ports lost of a burst that was found, before the device or behind it.
     #[serde(default)]
     pub short: u64,
 }

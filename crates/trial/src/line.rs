@@ -36,7 +36,7 @@ pub enum Line {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         about: BTreeMap<String, String>,
     },
-    /// The first line of a test, which a size has once.
+    /// The first line of a test, of which a size has each once.
     Test {
         /// The frame size, in bytes with check sequence.
         size: u32,

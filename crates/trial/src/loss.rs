@@ -57,10 +57,10 @@ pub struct LossPoint {
     /// In how many runs, one or several in a row, the lost frames were; `None` if that is not known.
     #[serde(default)]
     pub runs: Option<u64>,
-    /// Frames sent, and lost, in trials that were void before this one, as bursts of the generator may be why they lost some: the interval has
-    /// them.
+    /// Frames sent, frames lost, and in how many runs, in trials that were void before this one, as bursts of the generator may be why they
+    /// lost some: the interval has them.
     #[serde(default)]
-    pub void: [u64; 2],
+    pub void: [u64; 3],
 }
 
 impl LossPoint {
@@ -69,7 +69,7 @@ impl LossPoint {
         let doubtful = doubtful.min(sent.saturating_sub(received));
         let share = outcome.filling(traffic.seconds()).filter(|share| share.most > GROWS);
         let (filling, stopped) = (share.map(|share| share.most), share.is_some_and(|share| share.is_open(GROWS)));
-        Self { rate: traffic.rate(), sent, received, doubtful, filling, stopped, runs, void: [0; 2] }
+        Self { rate: traffic.rate(), sent, received, doubtful, filling, stopped, runs, void: [0; 3] }
     }
 
     /// Both trials as one. A buffer fills in each that is long enough.
@@ -83,15 +83,24 @@ impl LossPoint {
             doubtful: self.doubtful.saturating_add(other.doubtful),
             filling,
             stopped: filling.is_some() && (self.stopped || other.stopped),
-            runs: [self.runs, other.runs].into_iter().flatten().reduce(u64::saturating_add),
-            void: [0; 2],
+            runs: Some(self.runs_at_most().saturating_add(other.runs_at_most())),
+            void: [0; 3],
         }
+    }
+
+    fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// The runs of what was lost, one for each frame if that is not known.
+    fn runs_at_most(&self) -> u64 {
+        self.runs.filter(|runs| *runs > 0).unwrap_or(self.lost())
     }
 
     /// Returns the share of the frames that were lost, in percent.
     #[must_use]
     pub fn loss_percent(&self) -> f64 {
-        if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) * 100.0 / real(self.sent) }
+        if self.sent == 0 { 0.0 } else { real(self.lost()) * 100.0 / real(self.sent) }
     }
 
     /// Returns the same without the frames that may be lost for bursts of the generator: the least that the device loses.
@@ -100,18 +109,20 @@ impl LossPoint {
         Self { received: self.received.saturating_add(self.doubtful).min(self.sent), ..*self }.loss_percent()
     }
 
-    /// Returns the interval in which the loss lies with 95 % if runs of frames are lost by chance, each for itself, in percent (Wilson's score
-    /// interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with them. Trials that were
-    /// void for these are in it, as a later one may have lost fewer by chance.
+    /// Returns the interval in which the loss lies with 95 % if runs of frames are lost by chance, each for itself, and end by chance, in percent
+    /// (Wilson's score interval). Where some may be lost for bursts of the generator, it is from the least without them to the most with
+    /// them. Trials that were void for these are in it, as a later one may have lost fewer by chance.
     #[must_use]
     pub fn interval_percent(&self) -> [f64; 2] {
         let interval = |point: &Self| {
-            let chances = real(point.sent) / point.together();
+            // Runs that end by chance differ in length, which counts twice.
+            let chances = real(point.sent) / (2.0 * point.together() - 1.0);
             let [least, most] = [point.least_percent(), point.loss_percent()].map(|percent| wilson(percent, chances));
             [least[0], most[1]]
         };
-        let [sent, lost] = self.void;
-        let void = Self { sent, received: sent - lost.min(sent), doubtful: lost, runs: None, void: [0; 2], ..*self };
+        let [sent, lost, runs] = self.void;
+        let received = sent.saturating_sub(lost);
+        let void = Self { sent, received, doubtful: lost, runs: Some(runs), void: [0; 3], ..*self };
         let ([low, high], [with_void, to]) = (interval(self), interval(&self.and(Some(void))));
         [low.min(with_void), high.max(to)]
     }
@@ -120,10 +131,9 @@ impl LossPoint {
     /// At least 1.
     #[must_use]
     pub fn together(&self) -> f64 {
-        let lost = real(self.sent.saturating_sub(self.received));
-        let runs = self.runs.filter(|runs| *runs > 0).map_or(lost, real);
+        let lost = real(self.lost());
         // A run by chance goes on with the chance of the loss.
-        let together = lost / runs * (1.0 - lost / real(self.sent));
+        let together = lost / real(self.runs_at_most()) * (1.0 - lost / real(self.sent));
         if together > 1.0 { together } else { 1.0 }
     }
 }
@@ -188,7 +198,8 @@ impl Plan for FrameLoss {
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
-        let void = self.open.take().map_or([0; 2], |void| [void.sent, void.sent.saturating_sub(void.received)]);
+        let open = self.open.take();
+        let void = open.map_or([0; 3], |open| [open.sent, open.lost(), open.runs_at_most()]);
         self.points.push(LossPoint { void, ..LossPoint::of(&traffic, outcome) });
         self.lossless = if outcome.received >= outcome.sent { self.lossless + 1 } else { 0 };
         self.step += 1;

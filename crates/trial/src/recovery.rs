@@ -97,7 +97,8 @@ impl Recovered {
     /// overload, and then the time is that up to this frame.
     #[must_use]
     pub fn varies(&self) -> bool {
-        self.seconds.is_some_and(|seconds| seconds.max - seconds.min > self.gap())
+        // Times are whole gaps, give or take the last bit.
+        self.seconds.is_some_and(|seconds| seconds.max - seconds.min > self.gap() * 1.5)
     }
 
     /// Returns what [`Self::mean`] bounds; `None` if it is exact, or if there is none.

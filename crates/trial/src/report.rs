@@ -6,7 +6,7 @@ use crate::line::VERSION;
 use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
 pub use rows::{Bound, Row};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 /// A run, done again with the outcomes of its lines.
@@ -100,7 +100,7 @@ impl Report {
         let mut report: Option<Self> = None;
         // Frames that the trial before lost, and the test that it was of.
         let mut before: Option<(usize, u64)> = None;
-        let mut is_left_out = BTreeSet::new();
+        let (mut tests, mut is_left_out) = (HashSet::new(), BTreeSet::new());
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line = line.parse().map_err(|_| match version(line).filter(|version| *version != VERSION) {
                 Some(version) if report.is_none() => Error::Version { version, program: program(line), known: VERSION },
@@ -116,10 +116,7 @@ impl Report {
                     return Err(Error::Version { version, program, known: VERSION });
                 }
                 (Some(report), Line::Test { size, setup }) => {
-                    let is_it = |part: &Part| {
-                        part.size == size && std::mem::discriminant(&part.setup) == std::mem::discriminant(&setup)
-                    };
-                    if report.parts.iter().any(is_it) {
+                    if !tests.insert((size, std::mem::discriminant(&setup))) {
                         return Err(Error::Unexpected { number });
                     }
                     let test = setup.start(&report.profile)?;

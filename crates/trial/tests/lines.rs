@@ -429,7 +429,8 @@ fn frames_that_the_ports_lost_are_why_a_burst_is_too_long() {
 /// What comes after the drain of a void trial is no loss of a figure; after one that counts it is.
 #[test]
 fn frames_after_the_drain_are_told_of_trials_that_count() {
-    for (is_void, told) in [(true, false), (false, true)] {
+    // What is void for bursts of the generator is in the figure.
+    for (is_void, doubtful, told) in [(true, 0, false), (false, 0, true), (false, 10, true)] {
         let setup = Setup::FrameLoss { highest: 1e6 };
         let mut test = setup.start(&Profile::default()).unwrap();
         let mut text = format!("{}\n{}\n", Line::run(Profile::default()), Line::test(64, setup));
@@ -437,7 +438,7 @@ fn frames_after_the_drain_are_told_of_trials_that_count() {
             let trial = test.next().unwrap();
             let sent = trial.traffic.frames();
             let mut outcome = trial::Outcome::new(sent, sent - 10);
-            (outcome.link_fell, outcome.from_earlier) = (is_void, from_earlier);
+            (outcome.link_fell, outcome.doubtful, outcome.from_earlier) = (is_void, doubtful, from_earlier);
             text += &format!("{}\n", Line::trial(trial, outcome));
             test.tell(&outcome).unwrap();
         }
@@ -527,7 +528,7 @@ fn recoveries_that_differ_have_no_interval() {
     let others = "frames that are lost otherwise count, too";
     // The gap is 1 / 55,000 s.
     for (times, differ, single) in [
-        (&[0.2, 0.200_01, 0.2][..], false, false),
+        (&[0.2, 0.2 + 1.0 / 55_000.0, 0.2][..], false, false),
         (&[0.0, 0.9, 0.0], true, false),
         (&[0.2], false, true),
         (&[0.0], false, false),

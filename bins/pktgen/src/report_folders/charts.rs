@@ -271,8 +271,9 @@ fn loss(run: &Run<'_>) -> Chart {
             let range = point.interval_percent();
             let [low, high] = range.map(|end| number(end, 4));
             let load = format!("{} bytes, {rate} pps ({} %)", part.size, number(x, 1));
-            let title = format!("{load}: {} % lost, by chance {low} % to {high} %", number(y, 4));
-            Point { x, y, range: Some(range), title, label: String::new() }
+            let (most, label) = if point.doubtful > 0 { ("at most ", AT_MOST) } else { ("", "") };
+            let title = format!("{load}: {most}{} % lost, by chance {low} % to {high} %", number(y, 4));
+            Point { x, y, range: Some(range), title, label: label.to_owned() }
         };
         let points = test.points().iter().map(point).collect();
         series.push(Series { name: format!("{} bytes", part.size), look: Look::nth(series.len()), points });
@@ -281,7 +282,7 @@ fn loss(run: &Run<'_>) -> Chart {
     Chart {
         title: format!("Frame loss{name}"),
         note: "From the highest load down, until two in a row lose nothing. Lines reach over the interval in which the loss lies with 95 % \
-               if frames are lost by chance; where bursts of the generator may be why some are, they begin without these."
+               if frames, or several at a time, are lost by chance; where bursts of the generator may be why some are, they begin without these."
             .to_owned(),
         x: Axis::new("load, % of the highest rate", Kind::Percent),
         y: Axis::new("frames lost, %", Kind::Linear),

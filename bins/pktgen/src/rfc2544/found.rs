@@ -1,6 +1,6 @@
 //! What a search for the throughput has found, and what may begin with it.
 
-use trial::{AnyTest, Ended, Goal, GoalResult, Profile, Setup};
+use trial::{AnyTest, Ended, Goal, GoalResult, Method as _, Profile, Setup};
 
 /// Where a device forwards more than that times its throughput of loads of which it may lose some, it loses frames by chance.
 const BY_CHANCE: f64 = 1.1;
@@ -105,10 +105,14 @@ pub(super) fn found_by(test: &AnyTest, profile: &Profile) -> Option<Found> {
 pub(super) fn no_throughput(found: &AnyTest, most: f64) -> String {
     let why = "no throughput was found to measure it at";
     match found {
-        AnyTest::BinarySearch(test) if test.result().upper.is_some_and(|lossy| most > lossy * BY_CHANCE) => format!(
-            "{why}: each rate lost frames in a trial, and of the highest load {most:.0} frames/s are forwarded; without --profile rfc2544 half \
+        AnyTest::BinarySearch(test)
+            if !test.is_given_up() && test.result().upper.is_some_and(|lossy| most > lossy * BY_CHANCE) =>
+        {
+            format!(
+                "{why}: each rate lost frames in a trial, and of the highest load {most:.0} frames/s are forwarded; without --profile rfc2544 half \
              of the trials may lose some"
-        ),
+            )
+        }
         _ => why.to_owned(),
     }
 }
@@ -127,7 +131,6 @@ mod tests {
     use super::super::LOWEST;
     use super::super::measured::{self, Judge};
     use super::*;
-    use ::trial::Method as _;
     use ::trial::simulate::{Device, Truth};
 
     /// Does the search and the bursts with a device; returns the least and the most of its buffer, in frames, and what the report has.

@@ -132,7 +132,8 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     let [own, others] = if is_alone { [kept + missed, 0] } else { [kept, missed] };
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
     (outcome.own, outcome.doubtful) = (own, figures.in_bursts.saturating_add(others));
-    outcome.runs = verdict.runs_lost();
+    // Those that the ports lost may each have been a run.
+    outcome.runs = Some(verdict.runs_lost).filter(|runs| *runs > 0).map(|runs| runs.saturating_sub(own).max(1));
     outcome.away = Some(seconds(figures.away));
     // The last frame may be late as all others may.
     let lateness = seconds(figures.lateness).min(catch_up.as_secs_f64());
@@ -149,6 +150,7 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, aske
     if let (Traffic::Overload { seconds, then, .. }, Some((opening, arrived))) = (traffic, figures.opening) {
         // What counts in the run is what comes after the overload.
         outcome.sent += opening.handed;
+        outcome.runs = None;
         outcome.received += arrived.min(opening.handed);
         outcome.seconds = outcome.seconds.map(|after| seconds + after);
         outcome.last_lost = figures.last_lost.map(|number| real(number) / then);

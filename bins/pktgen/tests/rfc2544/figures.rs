@@ -274,9 +274,9 @@ fn frames_lost_together_have_a_wider_interval() {
     assert!(row["note"].as_str().unwrap().contains(" at a time: by chance "), "{row}");
     // Of 4,000 frames each lost for itself it would end 0.9 % above the loss.
     assert!(high - loss > 2.5, "{row}");
-    // A burst that begins within another prolongs it: 9.5 % are lost in all.
+    // None begins within another: 20 frames of each 219 are lost.
     let beyond = (high - loss) / 1.96 * 3.0;
-    assert!((low - beyond..=high + beyond).contains(&9.5), "{row}");
+    assert!((low - beyond..=high + beyond).contains(&9.13), "{row}");
 }
 
 #[test]

@@ -259,7 +259,7 @@ fn latency(result: &LatencyResult, limits: &[Limit]) -> Vec<Row> {
     let limit = limits.iter().rev().find(|limit| limit.asked.total_cmp(&result.rate).is_eq());
     let why = limit.map_or_else(|| "the generator does not reach this rate".to_owned(), Limit::why);
     let note = match (result.reached, result.lost) {
-        (false, _) if !result.repetitions.is_empty() => format!("in others {why}"),
+        (false, _) if !result.repetitions.is_empty() => format!("in other trials: {why}"),
         (false, _) => why,
         (true, 0) => String::new(),
         (true, lost) if result.repetitions.is_empty() => format!("none of {} came back", frames(lost)),
@@ -291,8 +291,14 @@ fn latency(result: &LatencyResult, limits: &[Limit]) -> Vec<Row> {
 /// The points, and the rates that have none, from the highest downwards.
 fn losses(test: &FrameLoss) -> Vec<Row> {
     let missing = |limit: &Limit| (limit.asked, row(format!("loss{}", at(limit.asked)), None, "%", limit.why()));
-    let points = test.points().iter().map(|point| (point.rate, loss(point)));
-    let has_none = |limit: &&Limit| !test.points().iter().any(|point| point.rate.total_cmp(&limit.asked).is_eq());
+    let is_of = |limit: &Limit, point: &LossPoint| point.rate.total_cmp(&limit.asked).is_eq();
+    let points = test.points().iter().map(|point| {
+        // Of void trials alone.
+        let limit = test.limits().iter().find(|limit| is_of(limit, point)).map(Limit::why);
+        let row = loss(point);
+        (point.rate, Row { note: because(&row.note, limit.as_deref()), ..row })
+    });
+    let has_none = |limit: &&Limit| !test.points().iter().any(|point| is_of(limit, point));
     let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().filter(has_none).map(missing)).collect();
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     if rows.is_empty() { none("loss") } else { rows.into_iter().map(|(_, row)| row).collect() }
@@ -303,7 +309,7 @@ fn loss(point: &LossPoint) -> Row {
     let [low, high] = interval.map(|end| shown(end, "%"));
     let together = point.together();
     let runs = if together >= TOGETHER { format!("lost {together:.1} at a time: ") } else { String::new() };
-    let void = if point.void[1] > 0 { ", with those of void trials" } else { "" };
+    let void = if point.void[1] > 0 { ", with what void trials lost" } else { "" };
     let mut note = format!("{runs}by chance {low} to {high} (95 %){void}");
     if point.doubtful > 0 {
         let (least, frames) = (shown(point.least_percent(), "%"), frames(point.doubtful));
@@ -395,7 +401,7 @@ fn recovery(result: &crate::Recovered) -> Row {
             note += &format!("; {} to {} in {count} trials", shown(min, "s"), shown(max, "s"));
         }
         if count == 1 && max > 0.0 {
-            note += "; a single trial: frames that are lost otherwise count, too";
+            note += "; by a single trial: frames that are lost otherwise count, too";
         } else if result.varies() {
             note += ": frames that are lost otherwise count, too";
         }
