@@ -91,6 +91,7 @@ const ASKS: &[(&str, u32, Ask)] = &[
     ("groups", 1, |mailbox| mailbox.set_groups(&soon(), &[1, 2, 3])),
     ("longest", 1, |mailbox| mailbox.set_longest(&soon(), 1518)),
     ("mode", 1, |mailbox| mailbox.set_mode(&soon(), Mode::Groups).map(drop)),
+    ("hashing", 2, |mailbox| mailbox.hashing(&soon()).map(drop)),
 ];
 
 #[test]
