@@ -67,7 +67,7 @@ pub struct Part {
     pub void: Vec<VoidTrial>,
     /// Frames that came after the waits for them, and so count as lost.
     pub late: u64,
-    /// Frames of the trials that count that came twice.
+    /// Frames of the trials that figures are of that came twice.
     pub duplicate: u64,
     /// Frames that came out of order.
     pub reordered: u64,
@@ -249,21 +249,19 @@ impl Part {
     fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<bool> {
         self.test.next().filter(|next| is_same(next, trial))?;
         let verdict = self.test.tell(outcome).ok()?;
-        match verdict {
-            Verdict::Counted if trial.warm_up => {}
-            Verdict::Counted => {
-                self.duplicate = self.duplicate.saturating_add(outcome.duplicate);
-                self.reordered = self.reordered.saturating_add(outcome.reordered);
-                self.damaged = self.damaged.saturating_add(outcome.damaged);
-            }
-            Verdict::Void(reason) | Verdict::Limit(reason) => {
-                self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
-            }
+        if let Verdict::Void(reason) | Verdict::Limit(reason) = verdict {
+            self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
         }
         // What bursts leave open bounds figures.
         let is_open = matches!(verdict, Verdict::Void(Reason::Bursts) | Verdict::Limit(Reason::Bursts))
             && matches!(self.test, AnyTest::Throughput(_) | AnyTest::FrameLoss(_) | AnyTest::Recovery(_));
-        Some((verdict == Verdict::Counted || is_open) && !trial.warm_up)
+        let is_in_figures = (verdict == Verdict::Counted || is_open) && !trial.warm_up;
+        if is_in_figures {
+            self.duplicate = self.duplicate.saturating_add(outcome.duplicate);
+            self.reordered = self.reordered.saturating_add(outcome.reordered);
+            self.damaged = self.damaged.saturating_add(outcome.damaged);
+        }
+        Some(is_in_figures)
     }
 }
 

@@ -426,27 +426,6 @@ fn frames_that_the_ports_lost_are_why_a_burst_is_too_long() {
     assert!(low < high && (low..=high).contains(&0.512), "{time:?}");
 }
 
-/// What comes after the drain of a void trial is no loss of a figure; after one that counts it is.
-#[test]
-fn frames_after_the_drain_are_told_of_trials_that_count() {
-    // What is void for bursts of the generator is in the figure.
-    for (is_void, doubtful, told) in [(true, 0, false), (false, 0, true), (false, 10, true)] {
-        let setup = Setup::FrameLoss { highest: 1e6 };
-        let mut test = setup.start(&Profile::default()).unwrap();
-        let mut text = format!("{}\n{}\n", Line::run(Profile::default()), Line::test(64, setup));
-        for from_earlier in [0, 7] {
-            let trial = test.next().unwrap();
-            let sent = trial.traffic.frames();
-            let mut outcome = trial::Outcome::new(sent, sent - 10);
-            (outcome.link_fell, outcome.doubtful, outcome.from_earlier) = (is_void, doubtful, from_earlier);
-            text += &format!("{}\n", Line::trial(trial, outcome));
-            test.tell(&outcome).unwrap();
-        }
-        let rows = Report::read(&text).unwrap().rows();
-        assert_eq!(rows[0].note.contains("7 frames came after the drain"), told, "{rows:?}");
-    }
-}
-
 /// RFC 2544, 10 wants frames that came twice or out of order in the results; and the worse of two ways counts in each figure of latency.
 #[test]
 fn what_came_otherwise_is_told_and_latency_is_that_of_the_worse_way() {

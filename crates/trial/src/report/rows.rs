@@ -103,7 +103,7 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             let late = frames(part.late);
             format!("{late} came after the drain of a trial: losses are too high by up to as many")
         }));
-        // RFC 2544, 10. They are of all trials that count, of a test with several rates, too.
+        // RFC 2544, 10. They are of all trials that figures are of, of a test with several rates, too.
         let counts =
             [(part.duplicate, "came twice"), (part.reordered, "came out of order"), (part.damaged, "came damaged")];
         notes.extend(
@@ -292,11 +292,18 @@ fn latency(result: &LatencyResult, limits: &[Limit]) -> Vec<Row> {
 fn losses(test: &FrameLoss) -> Vec<Row> {
     let missing = |limit: &Limit| (limit.asked, row(format!("loss{}", at(limit.asked)), None, "%", limit.why()));
     let is_of = |limit: &Limit, point: &LossPoint| point.rate.total_cmp(&limit.asked).is_eq();
+    // A device that loses none of a load and some of a lower one loses them by chance.
+    let mut from_highest = test.points().iter().skip_while(|point| point.received < point.sent);
+    let is_by_chance = from_highest.any(|point| point.received < point.sent);
+    let together = test.points().iter().map(LossPoint::together).fold(1.0, f64::max);
+    let unseen = (is_by_chance && together >= TOGETHER)
+        .then(|| format!("at other loads up to {together:.1} were lost at a time, which a short trial may not see"));
     let points = test.points().iter().map(|point| {
         // Of void trials alone.
         let limit = test.limits().iter().find(|limit| is_of(limit, point)).map(Limit::why);
+        let unseen = unseen.as_deref().filter(|_| point.received >= point.sent);
         let row = loss(point);
-        (point.rate, Row { note: because(&row.note, limit.as_deref()), ..row })
+        (point.rate, Row { note: because(&because(&row.note, limit.as_deref()), unseen), ..row })
     });
     let has_none = |limit: &&Limit| !test.points().iter().any(|point| is_of(limit, point));
     let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().filter(has_none).map(missing)).collect();
