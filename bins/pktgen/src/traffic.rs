@@ -169,7 +169,8 @@ impl Traffic {
                 part.size = stream.size().map(usize::from).filter(|size| *size == largest);
             }
         }
-        let left = parts.first().map_or(0, |part| part.weight);
+        // The turn of one that is alone never ends: its frames are written a burst at a time.
+        let left = if parts.len() > 1 { parts[0].weight } else { u64::MAX };
         Self { parts, turn: 0, left, largest }
     }
 
