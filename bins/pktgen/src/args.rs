@@ -14,7 +14,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use control::{ControlAddress, ControlArgs, SteeredArgs};
 pub(crate) use hosting::{Answering, Hosting};
-pub(crate) use pace::{Pace, time as short_time};
+pub(crate) use pace::{Pace, Spread, time as short_time};
 pub(crate) use ping::PingArgs;
 pub(crate) use rfc2544::{ReportArgs, Rfc2544Args, Size, Test};
 use run::percent;

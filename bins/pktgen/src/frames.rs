@@ -4,7 +4,7 @@ mod capture;
 
 pub(crate) use capture::Speed;
 
-use crate::args::TrafficArgs;
+use crate::args::{Spread, TrafficArgs};
 use crate::clock::ticks;
 use crate::lane::Source;
 use crate::pacing::Pacing;
@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use capture::Capture;
 use cli::args::PortOptions;
 use cli::exit::Failure;
-use measure::{Clock, Kind, Load, Pacer, Rate};
+use measure::{Clock, Kind, Load, Pacer, Pattern, Rate};
 use std::fs::File;
 use std::io::Read as _;
 use std::sync::Arc;
@@ -53,6 +53,8 @@ struct Group {
     streams: Vec<usize>,
     /// None for as fast as the port takes frames, one for all ports, or one for each that sends.
     loads: Vec<Load>,
+    /// How they are spread: for all ports, or for each that sends.
+    spreads: Vec<Spread>,
     /// What errors call its own rate, if it has one.
     rate_of: Option<String>,
     /// Bytes of a frame on average.
@@ -83,7 +85,7 @@ pub(crate) struct Limits {
 /// Rates of what a port sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    groups: Vec<Option<Rate>>,
+    groups: Vec<(Option<Rate>, Spread)>,
     /// Frames a second of all streams together, and of each; `None` without a limit.
     pub(crate) all: Option<f64>,
     pub(crate) streams: Vec<Option<f64>>,
@@ -214,6 +216,16 @@ impl Frames {
         self.groups.iter().map(|group| group.load(sender)).collect()
     }
 
+    /// How their frames are spread by the port `port`, which sends as the one of number `sender`.
+    pub(crate) fn patterns(&self, port: usize, sender: usize) -> Vec<Pattern> {
+        self.groups.iter().enumerate().map(|(nth, group)| group.spread(sender).of(port, nth)).collect()
+    }
+
+    /// Whether some streams are spread in a way of their own.
+    pub(crate) fn have_own_patterns(&self) -> bool {
+        self.definitions.iter().any(|definition| definition.pattern().is_some())
+    }
+
     /// Whether some have a rate, of their own or all together.
     pub(crate) fn are_paced(&self) -> bool {
         let by_times = self.capture.as_ref().is_some_and(|capture| capture.per_second().is_some());
@@ -232,10 +244,11 @@ impl Frames {
 
     /// Returns the rates of the port that sends as the one of this number, on a line of so many bit/s if it has a speed.
     pub(crate) fn asked(&self, sender: usize, line: Option<u64>) -> Result<Asked, Failure> {
-        let rates = self.groups.iter().map(|group| group.rate_on(sender, line)).collect::<Result<Vec<_>, _>>()?;
+        let rate = |group: &Group| Ok((group.rate_on(sender, line)?, group.spread(sender)));
+        let rates = self.groups.iter().map(rate).collect::<Result<Vec<_>, Failure>>()?;
         let mut streams = vec![None; self.groups.iter().map(|group| group.streams.len()).sum()];
         let (mut all, mut bits) = (Some(0.0), 0.0);
-        for (group, rate) in self.groups.iter().zip(&rates) {
+        for (group, (rate, _)) in self.groups.iter().zip(&rates) {
             let pps = rate.map(Rate::per_second).or(self.capture.as_ref().and_then(Capture::per_second));
             let weight = |stream: &usize| self.definitions.get(*stream).map_or(1, Definition::weight);
             let weights: u64 = group.streams.iter().map(weight).sum();
@@ -281,9 +294,15 @@ impl Frames {
         let catch_up = ticks(clock, args.pace.catch_up);
         if let Some(capture) = &self.capture {
             let parts = vec![Part::capture(Arc::clone(&capture.replay), capture.kind)];
-            let at_rate = asked.groups.first().copied().flatten();
-            let pacer = |rate| Pacing::Rate(Pacer::new(rate, args.pace.pattern(port, 0), clock.hz(), catch_up));
-            let pacing = at_rate.map(pacer).or(capture.timetable(clock, catch_up).map(Pacing::Capture));
+            let pacer = |(rate, spread): (Option<Rate>, Spread)| {
+                Some(Pacing::Rate(Pacer::new(rate?, spread.of(port, 0), clock.hz(), catch_up)))
+            };
+            let pacing = asked
+                .groups
+                .first()
+                .copied()
+                .and_then(pacer)
+                .or(capture.timetable(clock, catch_up).map(Pacing::Capture));
             return Ok(vec![Source::new(Traffic::new(parts, self.largest), pacing)]);
         }
         let kind = args.tag.unwrap_or(Kind::Full);
@@ -302,9 +321,9 @@ impl Frames {
             let number = u16::try_from(*index).map_err(Failure::usage)?;
             Part::new(number, stream, definition.weight(), kind).map_err(Failure::usage)
         };
-        let source = |(nth, (group, rate)): (usize, (&Group, &Option<Rate>))| {
+        let source = |(nth, (group, (rate, spread))): (usize, (&Group, &(Option<Rate>, Spread)))| {
             let parts = group.streams.iter().map(part).collect::<Result<_, _>>()?;
-            let pattern = args.pace.pattern(port | usize::from(queue) << 16, nth);
+            let pattern = spread.of(port | usize::from(queue) << 16, nth);
             let pacer = |rate: Rate| {
                 Pacing::Rate(Pacer::new(rate.part(queues), pattern, clock.hz(), catch_up).in_turn(queue, queues))
             };
@@ -343,6 +362,10 @@ impl Group {
     /// That of the port that sends as the one of this number.
     fn load(&self, sender: usize) -> Option<Load> {
         self.loads.get(sender).or(self.loads.first()).copied()
+    }
+
+    fn spread(&self, sender: usize) -> Spread {
+        self.spreads.get(sender).or(self.spreads.first()).copied().unwrap_or(Spread(Pattern::Even))
     }
 
     /// Refuses rates that no line has; a share of one whose speed is not known yet may be right.
@@ -392,10 +415,19 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
             continue;
         };
         let file = args.stream.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let (line, column) = definition.rate_place().unwrap_or_default();
-        let rate_of = printable(&format!("{file}:{line}:{column}: rate {rate:?} of stream {}", definition.name()));
+        let of = |what: &str, text: &str, place: Option<(usize, usize)>| {
+            let (line, column) = place.unwrap_or_default();
+            printable(&format!("{file}:{line}:{column}: {what} {text:?} of stream {}", definition.name()))
+        };
+        let rate_of = of("rate", rate, definition.rate_place());
         let load = rate.parse().map_err(|error| Failure::usage(format!("{rate_of}: {error}")))?;
-        groups.push(Group { streams: vec![index], loads: vec![load], rate_of: Some(rate_of), mean: *mean });
+        let spreads = match definition.pattern() {
+            None => args.pace.pattern.clone(),
+            Some(pattern) => vec![pattern.parse().map_err(|error| {
+                Failure::usage(format!("{}: {error}", of("pattern", pattern, definition.pattern_place())))
+            })?],
+        };
+        groups.push(Group { streams: vec![index], loads: vec![load], spreads, rate_of: Some(rate_of), mean: *mean });
     }
     let loads = args.pace.rate.clone();
     if !loads.is_empty() && others.is_empty() {
@@ -406,7 +438,7 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
     }
     if !others.is_empty() {
         let mean = mean(others.iter().map(|index| sizes[*index]));
-        groups.push(Group { streams: others, loads, rate_of: None, mean });
+        groups.push(Group { streams: others, loads, spreads: args.pace.pattern.clone(), rate_of: None, mean });
     }
     Ok(groups)
 }

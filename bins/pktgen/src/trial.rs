@@ -282,13 +282,12 @@ fn facts(
     limits: Limits,
 ) -> Facts {
     let (pace, steerable) = (&args.traffic.pace, frames.steerable());
-    let patterns = |port: usize| (0..steerable.len()).map(|nth| pace.pattern(port, nth)).collect();
     Facts {
         ports: opened.iter().map(|opened| opened.port.name().to_owned()).collect(),
         senders: (0..opened.len()).map(|port| sends(args, port)).collect(),
         queues: args.queues.into(),
         streams: frames.names(),
-        patterns: (0..opened.len()).map(patterns).collect(),
+        patterns: (0..opened.len()).map(|port| frames.patterns(port, sender(args, port))).collect(),
         loads: (0..opened.len()).map(|port| frames.loads(sender(args, port))).collect(),
         steerable,
         lines,

@@ -200,6 +200,29 @@ fn each_port_that_sends_has_its_rate() {
     assert!(line.contains(" by the ports that send"), "{page}");
 }
 
+/// Of a rate of 20 a second 480 ms have ten frames that are spread evenly, or a burst of twenty.
+#[test]
+fn ports_and_streams_have_patterns_of_their_own() {
+    let due = |direction: &Value| direction["sent"].as_u64().unwrap() + direction["missed"].as_u64().unwrap();
+    let limits = ["--duration", "480ms", "--catch-up", "1s"];
+    for (patterns, expected) in [("bursts:20,even", [20, 10]), ("even,bursts:20", [10, 20]), ("bursts:20", [20, 20])] {
+        let (report, _) = report(&[&PAIR[..], &["--rate", "20", "--pattern", patterns], &limits].concat(), 0);
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!([due(&directions[0]), due(&directions[1])], expected, "{patterns}");
+    }
+
+    let stream = |lines: &str| format!("[[stream]]\nframe = ['ethernet', 'ipv4', 'udp']\n{lines}\n");
+    let streams = ["rate = 20", "rate = 20\npattern = 'bursts:20'", "rate = 40\npattern = 'even'", ""].map(stream);
+    let file = definitions(&streams.concat());
+    let options = ["--rate", "10", "--pattern", "bursts:7", "--one-way", "--stream", file.path().to_str().unwrap()];
+    let arguments = [&PAIR[..], &options, &limits].concat();
+    let (report, _) = report(&arguments, 0);
+    let streams = report["directions"][0]["streams"].as_array().unwrap();
+    assert_eq!(streams.iter().map(due).collect::<Vec<_>>(), [14, 20, 20, 7], "{report}");
+    let page = String::from_utf8(pktgen(&[&arguments[..], &["--quiet", "--warm-up", "0s"]].concat()).stdout).unwrap();
+    assert!(page.contains(", bursts of 7 but for streams that say it"), "{page}");
+}
+
 /// Nor does it keep others from one.
 #[test]
 fn without_a_way_there_is_no_measurement() {
@@ -546,6 +569,8 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "1k,2k,3k"], 2, "3 rates for 2 ports that send; give one for all"),
         (&["soft:a", "soft:b", "--rate", "1k,2k", "--one-way"], 2, "2 rates for 1 port that sends"),
         (&["soft:a", "soft:b", "--rate", "1k,"], 2, "no rate"),
+        (&["soft:a", "soft:b", "--pattern", "even,even,even"], 2, "3 patterns for 2 ports that send; give one for all"),
+        (&["soft:a", "soft:b", "--pattern", "even,odd"], 2, "write even, bursts:N"),
         (&["soft:a", "soft:b", "--rate", "1k", "--rate", "2k"], 2, "cannot be used multiple times"),
         (&["soft:a", "soft:b", "--rate", "1k,15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),

@@ -21,7 +21,7 @@ const FLOWS_BY_ADDRESS: u64 = 65_534;
 const MOST_FIELDS: usize = 256;
 
 const FILE_KEYS: [&str; 1] = ["stream"];
-const KEYS: [&str; 8] = ["name", "size", "frame", "payload", "flows", "field", "weight", "rate"];
+const KEYS: [&str; 9] = ["name", "size", "frame", "payload", "flows", "field", "weight", "rate", "pattern"];
 const PAYLOADS: [&str; 3] = ["zero", "increment", "random"];
 
 /// Fields by which a receiver finds the checksum of UDP, and whether it is right.
@@ -51,6 +51,8 @@ pub struct Definition {
     weight: u64,
     /// With its line and column.
     rate: Option<(String, (usize, usize))>,
+    /// With its line and column.
+    pattern: Option<(String, (usize, usize))>,
 }
 
 /// What lies behind the headers.
@@ -127,7 +129,11 @@ impl Definition {
             Some((rate, _)) => Some(source.text(rate, "a rate, such as \"10%\"")?.to_owned()),
             None => None,
         };
-        let rate_at = get(table, "rate").map(|rate| source.place(rate.span().start));
+        let place = |key| get(table, key).map(|value| source.place(value.span().start));
+        if let Some(pattern) = get(table, "pattern").filter(|_| rate.is_none()) {
+            let message = "this stream has a pattern and no rate";
+            return Err(source.error(pattern.span(), message, "expected a rate of its own, such as rate = \"10%\""));
+        }
         let mut definition = Self {
             name: text("name", "a name")?.unwrap_or_else(|| (number + 1).to_string()),
             sizes: get(table, "size").map_or(Ok(Sizes::of_smallest()), |size| sizes(source, size))?,
@@ -136,7 +142,8 @@ impl Definition {
                 .map_or(Ok(Payload::Bytes(vec![0])), |payload| self::payload(source, payload))?,
             flows: get(table, "flows").map(|flows| source.word(flows, 1..=MOST_FLOWS)).transpose()?,
             weight: get(table, "weight").map_or(Ok(1), |weight| source.word(weight, 1..=u32::MAX.into()))?,
-            rate: rate.zip(rate_at),
+            rate: rate.zip(place("rate")),
+            pattern: text("pattern", "a pattern, such as \"poisson\"")?.zip(place("pattern")),
         };
         let least = definition.layout.bytes.len();
         if definition.sizes.smallest() < least {
@@ -354,6 +361,18 @@ impl Definition {
     #[must_use]
     pub fn rate(&self) -> Option<&str> {
         self.rate.as_ref().map(|(rate, _)| rate.as_str())
+    }
+
+    /// How its frames are spread, as it is written; what it means is left to the caller. Only a stream with a rate has it.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&str> {
+        self.pattern.as_ref().map(|(pattern, _)| pattern.as_str())
+    }
+
+    /// The line and the column of its pattern, both from 1.
+    #[must_use]
+    pub fn pattern_place(&self) -> Option<(usize, usize)> {
+        self.pattern.as_ref().map(|(_, place)| *place)
     }
 
     /// The line and the column of its rate, both from 1.

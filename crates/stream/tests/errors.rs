@@ -49,8 +49,13 @@ const LINES: &[(&str, &str)] = &[
     ("sise = 60", "f.toml:3:1: unknown key \"sise\"; did you mean \"size\"?"),
     (
         "qwertz = 60",
-        "f.toml:3:1: unknown key \"qwertz\"; known are name, size, frame, payload, flows, field, weight, rate",
+        "f.toml:3:1: unknown key \"qwertz\"; known are name, size, frame, payload, flows, field, weight, rate, pattern",
     ),
+    (
+        "pattern = 'even'",
+        "f.toml:3:11: this stream has a pattern and no rate; expected a rate of its own, such as rate = \"10%\"",
+    ),
+    ("rate = 1\npattern = 1", "f.toml:4:11: this is a number; expected a pattern, such as \"poisson\""),
     ("size = 59", "f.toml:3:8: this number is out of range; expected a number from 60 to 9216"),
     ("size = 9217", "f.toml:3:8: this number is out of range; expected a number from 60 to 9216"),
     ("size = -1", "f.toml:3:8: this number is out of range; expected a number from 60 to 9216"),

@@ -14,9 +14,9 @@ pub(crate) struct Pace {
     #[arg(long, value_name = "RATE,RATE", value_delimiter = ',', action = clap::ArgAction::Set)]
     pub(crate) rate: Vec<Load>,
 
-    /// How frames are spread: even, bursts:N, poisson or poisson:SEED
-    #[arg(long, value_name = "HOW", default_value = "even")]
-    pub(crate) pattern: Spread,
+    /// How frames are spread: even, bursts:N, poisson or poisson:SEED; several are those of the ports that send, in their order
+    #[arg(long, value_name = "HOW,HOW", default_value = "even", value_delimiter = ',', action = clap::ArgAction::Set)]
+    pub(crate) pattern: Vec<Spread>,
 
     /// How late a frame may be sent (100us, 1ms); what is later by then is missed, and counted
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
@@ -29,21 +29,23 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { rate: Vec::new(), pattern: Spread(Pattern::Even), catch_up: Duration::from_millis(1), line: None }
+        Self { rate: Vec::new(), pattern: vec![Spread(Pattern::Even)], catch_up: Duration::from_millis(1), line: None }
     }
 }
 
 impl Pace {
-    /// An error if the rates are neither one nor as many as ports send.
+    /// An error if the rates or the patterns are neither one nor as many as ports send.
     pub(crate) fn check(&self, senders: usize) -> Result<(), Failure> {
-        let rates = self.rate.len();
-        if rates > 1 && rates != senders {
-            let problem = format!("{rates} rates for {senders} ports that send");
-            let problem = if senders == 1 { problem.replace("ports that send", "port that sends") } else { problem };
-            return Err(Failure::usage(format!(
-                "--rate {}: {problem}; give one for all, or one for each",
-                self.rates()
-            )));
+        let refused = |option: String, count: usize, what: &str| {
+            let ports = if senders == 1 { "port that sends" } else { "ports that send" };
+            let problem = format!("{count} {what} for {senders} {ports}");
+            Err(Failure::usage(format!("{option}: {problem}; give one for all, or one for each")))
+        };
+        if self.rate.len() > 1 && self.rate.len() != senders {
+            return refused(format!("--rate {}", self.rates()), self.rate.len(), "rates");
+        }
+        if self.pattern.len() > 1 && self.pattern.len() != senders {
+            return refused(format!("--pattern {}", self.patterns()), self.pattern.len(), "patterns");
         }
         Ok(())
     }
@@ -51,6 +53,11 @@ impl Pace {
     /// The rates, as they are given.
     pub(crate) fn rates(&self) -> String {
         self.rate.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The patterns, as they are given.
+    pub(crate) fn patterns(&self) -> String {
+        self.pattern.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     /// Returns the speed of the line of each port in bit/s, where one is known.
@@ -62,10 +69,16 @@ impl Pace {
         };
         opened.iter().zip(addresses).map(line).collect()
     }
+}
 
+/// The choices of `--pattern`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread(pub(crate) Pattern);
+
+impl Spread {
     /// Returns the pattern of the streams of a port that are paced together: each has random times of its own.
-    pub(crate) fn pattern(&self, port: usize, group: usize) -> Pattern {
-        match self.pattern.0 {
+    pub(crate) fn of(self, port: usize, group: usize) -> Pattern {
+        match self.0 {
             Pattern::Poisson(seed) => {
                 Pattern::Poisson(seed.wrapping_add(port as u64).wrapping_add((group as u64) << 32))
             }
@@ -74,9 +87,15 @@ impl Pace {
     }
 }
 
-/// The choices of `--pattern`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spread(pub(crate) Pattern);
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Pattern::Even => write!(f, "even"),
+            Pattern::Bursts(frames) => write!(f, "bursts:{frames}"),
+            Pattern::Poisson(seed) => write!(f, "poisson:{seed}"),
+        }
+    }
+}
 
 impl FromStr for Spread {
     type Err = String;

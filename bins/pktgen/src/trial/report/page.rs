@@ -1,13 +1,14 @@
 //! The page for people.
 
 use super::{floor, microseconds, whole};
+use crate::args::Spread;
 use crate::clock::ClockReport;
 use crate::frames::Speed;
 use crate::trial::figures::{Figures, Setting, percent};
 use cli::human::{grouped, with_unit};
 use cli::report::Totals;
 use cli::screen;
-use measure::{Kind, Summary, Verdict};
+use measure::{Kind, Pattern, Summary, Verdict};
 use trial::printable;
 
 /// The page for people.
@@ -59,12 +60,15 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
         Some(Kind::Short) => "short tag",
         None => "no tag: counted by number",
     };
-    let spread = match args.traffic.pace.pattern.0 {
+    let spread = match &args.traffic.pace.pattern[..] {
         _ if !setting.frames.are_paced() => String::new(),
-        measure::Pattern::Even => ", even".to_owned(),
-        measure::Pattern::Bursts(frames) => format!(", bursts of {frames}"),
-        measure::Pattern::Poisson(seed) => format!(", Poisson (seed {seed})"),
+        [Spread(Pattern::Even)] => ", even".to_owned(),
+        [Spread(Pattern::Bursts(frames))] => format!(", bursts of {frames}"),
+        [Spread(Pattern::Poisson(seed))] => format!(", Poisson (seed {seed})"),
+        _ => format!(", --pattern {}", args.traffic.pace.patterns()),
     };
+    let spread =
+        if setting.frames.have_own_patterns() { format!("{spread} but for streams that say it") } else { spread };
     let spread = if all.iter().any(Figures::is_steered) { format!("{spread}; steered while it ran") } else { spread };
     let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
     let clock = ClockReport::of(setting.clock).words();
