@@ -4,6 +4,7 @@ use crate::layout::Place;
 use crate::random::{Lanes, below};
 use crate::rows::{Rows, Strided, Word};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::ops::Range;
 use wire::checksum::fold_u32;
 
 /// Headers made at a time.
@@ -189,15 +190,26 @@ impl Program {
         self.steps.iter().try_fold(1_u64, |period, (step, _)| lcm(period, step.generator.period()?))
     }
 
-    /// The first byte behind all that is written.
-    pub(crate) fn end(&self) -> usize {
-        let steps = self.steps.iter().filter_map(|(step, _)| Some(step.place?.end()));
-        steps.chain(self.sums.iter().map(|sum| sum.at + 2)).max().unwrap_or(0)
+    /// From the first byte that is written to the one behind the last; empty if none is.
+    pub(crate) fn span(&self) -> Range<usize> {
+        let steps = self.steps.iter().filter_map(|(step, _)| step.place.map(|place| place.at..place.end()));
+        let all = steps.chain(self.sums.iter().map(|sum| sum.at..sum.at + 2));
+        all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+    }
+
+    /// Writes to rows from here on that begin so many bytes into a header, at its span or before.
+    pub(crate) fn shift(&mut self, by: usize) {
+        self.steps.iter_mut().filter_map(|(step, _)| step.place.as_mut()).for_each(|place| place.at -= by);
+        self.sums.iter_mut().for_each(|sum| sum.at -= by);
     }
 
     /// Writes the next [`BURST`] headers, each over one of `stride` bytes from before.
     pub(crate) fn run(&mut self, rows: &mut [u8], stride: usize) {
         match stride {
+            8 => self.write(rows.as_chunks_mut::<8>().0),
+            16 => self.write(rows.as_chunks_mut::<16>().0),
+            24 => self.write(rows.as_chunks_mut::<24>().0),
+            32 => self.write(rows.as_chunks_mut::<32>().0),
             48 => self.write(rows.as_chunks_mut::<48>().0),
             60 => self.write(rows.as_chunks_mut::<60>().0),
             64 => self.write(rows.as_chunks_mut::<64>().0),

@@ -70,7 +70,7 @@ impl Stream {
         let checksum = checksums.iter().rev().find(|sum| sum.to.is_none()).map(|sum| (sum.at, sum.never_zero));
         let only = definition.sizes.only().map(usize::from);
         let (mut frame, mut program) = builder.build();
-        let (end, period) = (program.end(), program.period().filter(|period| *period <= LONGEST_TABLE));
+        let (end, period) = (program.span().end, program.period().filter(|period| *period <= LONGEST_TABLE));
         let head = head(end, only, definition.sizes.smallest() - reserve_tail);
         if let Some(size) = only {
             frame[size - reserve_tail..].fill(0);
@@ -101,9 +101,9 @@ impl Stream {
         })
     }
 
-    /// Makes it write only those bytes of a frame that differ from one to another, and the checksum at [`Self::checksum_at`], for buffers that hold all else: each has had a whole
-    /// frame of the stream before. Begins again with the first frame. Returns whether it does so from here on: where all frames
-    /// have one size, and headers are in a table and all this lies within 32 bytes.
+    /// Makes it write only those bytes of a frame that differ from one to another, and the checksum at [`Self::checksum_at`], for buffers
+    /// that hold all else: each has had a whole frame of the stream before. Returns whether it does so from here on: where all frames
+    /// have one size, and all this lies within 32 bytes.
     ///
     /// ```
     /// use stream::{Definition, Stream};
@@ -114,7 +114,6 @@ impl Stream {
     /// stream.fill([&mut buffer[..]].into_iter());
     /// let mut moving = stream.clone();
     /// assert!(moving.write_what_moves());
-    /// moving.fill([&mut buffer[..]].into_iter());
     /// stream.fill(whole.iter_mut().map(|frame| &mut frame[..]));
     /// for frame in whole {
     ///     moving.fill([&mut buffer[..]].into_iter());
@@ -124,10 +123,12 @@ impl Stream {
     /// ```
     pub fn write_what_moves(&mut self) -> bool {
         let Self { head, rows, .. } = self;
-        let is_table =
-            self.program.is_none() && self.moving_at.is_none() && self.cycle.iter().all(|size| *size == self.cycle[0]);
-        let Some(first) = rows.get(..*head).filter(|_| is_table) else { return false };
-        let moves = |at: &usize| rows.chunks_exact(*head).any(|row| row[*at] != first[*at]);
+        let can = self.moving_at.is_none() && self.cycle.iter().all(|size| *size == self.cycle[0]);
+        let Some(first) = rows.get(..*head).filter(|_| can) else { return false };
+        let moves = |at: &usize| match &self.program {
+            Some(program) => program.span().contains(at),
+            None => rows.chunks_exact(*head).any(|row| row[*at] != first[*at]),
+        };
         let (Some(mut from), Some(mut last)) = ((0..*head).find(moves), (0..*head).rev().find(moves)) else {
             return false;
         };
@@ -139,7 +140,10 @@ impl Stream {
         let Some(len) = PARTS.into_iter().find(holds_all) else { return false };
         let from = from.min(*head - len);
         self.rows = rows.chunks_exact(*head).flat_map(|row| &row[from..from + len]).copied().collect();
-        (self.head, self.moving_at, self.next) = (len, Some(from), 0);
+        (self.head, self.moving_at) = (len, Some(from));
+        if let Some(program) = &mut self.program {
+            program.shift(from);
+        }
         true
     }
 

@@ -426,15 +426,25 @@ fn what_moves_is_enough_where_buffers_keep_the_rest() {
         ("flows = 3\nsize = 61", "'udp'", true),
         ("flows = 65536\nsize = 9000\npayload = 'increment'", "'udp'", true),
         ("", "{ udp = { source = { list = [5, 6, 7] }, checksum = 0 } }", true),
-        // All the same; too many; of several sizes; too far from each other.
+        // Too many for a table.
+        ("flows = 65537", "'udp'", true),
+        ("", "{ udp = { source = { random = true }, destination = { random = true } } }", true),
+        ("size = 77", "{ udp = { source = { random = true, to = 2 }, checksum = 0 } }", true),
+        // All the same; of several sizes; too far from each other.
         ("", "'udp'", false),
-        ("flows = 65537", "'udp'", false),
+        ("flows = 65537\nsize = [60, 61]", "'udp'", false),
+        ("size = 100\nfield = [{ at = 80, bytes = 1, value = { random = true } }]", "'udp'", false),
         ("flows = 9\nsize = [60, 61]", "'udp'", false),
         ("flows = 9\nsize = 100\nfield = [{ at = 80, bytes = 1, value = { from = 0, to = 8 } }]", "'udp'", false),
     ] {
         let stream = |ip| format!("[[stream]]\n{keys}\nframe = ['ethernet', '{ip}', {udp}]");
         assert_what_moves_is_enough(&stream("ipv4"), 8, 300, expected);
         if keys.contains("flows = 20000") {
+            let vlan = "[[stream]]\nframe = ['ethernet', { vlan = { id = { random = true } } }, { ipv4 = { source = { random = true } } }, 'udp']";
+            assert_what_moves_is_enough(vlan, 8, 3_000, true);
+            let labels =
+                "[[stream]]\nsize = 90\nframe = ['ethernet', { mpls = { label = { random = true } } }, 'ipv4', 'udp']";
+            assert_what_moves_is_enough(labels, 14, 3_000, true);
             assert_what_moves_is_enough(&stream("ipv4"), 14, 45_000, expected);
             assert_what_moves_is_enough(&stream("ipv6").replace("flows", "size = 76\nflows"), 14, 300, expected);
         }
