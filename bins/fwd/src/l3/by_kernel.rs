@@ -20,6 +20,7 @@ use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher as _;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use twin::{Port, Running, Settings, Twins};
 
 /// Routes by the tables of this network namespace's Linux.
@@ -69,6 +70,9 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
         follow_link(&twins, &mut carriers, port, link.up && !is_closed);
         Ok(())
     };
+    // Until the tables are read every packet would go to Linux, and workers that poll would take half of a core from who reads them. One
+    // that has ended is told of in a moment.
+    let _ = following.handle.wait_ready(READ_FIRST);
     let (mut run, workers) = opening.workers(routes);
     run.on_link = Some(OnLink(Box::new(follow)));
     let members = workers.into_iter().map(|(lcore, worker)| (lcore, move || worker.run())).collect();
@@ -126,6 +130,9 @@ impl Following {
 fn ended(what_it_does: &str) -> Failure {
     anyhow!("--kernel: the thread that {what_it_does} has ended, and with it this run; start again").into()
 }
+
+/// How long ports wait for the kernel's tables at the start.
+const READ_FIRST: Duration = Duration::from_secs(3);
 
 /// Slots that the cache of the thread between keeps at most.
 const CACHE: usize = 512;
