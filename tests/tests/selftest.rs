@@ -93,6 +93,20 @@ const FAULTS: &[Case] = &[
     bad("fault=tx-frozen", &[("loop inside", "counts 0 sent and 0 received")]),
     bad("fault=tx-out-of-order", &[("write-back", "only when more follow")]),
     bad("fault=no-dd", &[("write-back", "never reported")]),
+    bad("fault=reta-stuck", &[("RSS", "arrives by queue 0, not")]),
+    bad("id=x550&fault=reta-stuck", &[("RSS", "arrives by queue 0, not")]),
+    // There is one queue at first.
+    bad("id=10fb&fault=reta-stuck:5", &[("loop inside", "0 of 1 frames came back")]),
+    bad("fault=interrupt-lost", &[("interrupts", "a frame on queue 0 brings none")]),
+    bad("id=x540&fault=interrupt-lost:7", &[("interrupts", "a frame on queue 7 brings none")]),
+    bad("id=10fb&fault=interrupt-storm:3", &[("interrupts", "that of queue 3 fires again and again")]),
+    bad("fault=counter-stuck", &[("statistics", "0 frames received, and not")]),
+    bad("id=10fb&fault=counter-stuck:gptc", &[("statistics", "0 frames sent, and not")]),
+    bad("id=x540&fault=counter-stuck:gorc", &[("statistics", "0 bytes received, and not")]),
+    bad("id=x550&fault=counter-stuck:gotc", &[("statistics", "0 bytes sent, and not")]),
+    bad("fault=eeprom-flip", &[("EEPROM", "its checksum is wrong")]),
+    bad("id=x540&fault=eeprom-flip:770", &[("EEPROM", "its checksum is wrong")]),
+    bad("id=x550&fault=eeprom-flip:65", &[("EEPROM", "its checksum is wrong")]),
 ];
 
 /// Tested apart from the others, as many at a time take each other's time: what firmware keeps, and what programs have left.

@@ -79,6 +79,33 @@ pub enum Fault {
     TxOutOfOrder,
     /// `no-dd`: transmitted descriptors are never written back.
     TxNoDd,
+    /// `reta-stuck:N`: frames that have a hash go to queue N (default 0), whatever the redirection table says, which reads as it was
+    /// written.
+    RetaStuck {
+        /// Number of the queue, below 128.
+        queue: u8,
+    },
+    /// `interrupt-lost:N`: MSI-X vector N (default 0) never fires.
+    InterruptLost {
+        /// Number of the vector, below 64.
+        vector: u8,
+    },
+    /// `interrupt-storm:N`: MSI-X vector N (default 0) fires again and again while it is not masked, without a cause.
+    InterruptStorm {
+        /// Number of the vector, below 64.
+        vector: u8,
+    },
+    /// `counter-stuck:gprc`, `gptc`, `gorc` or `gotc` (default `gprc`): that counter stays 0.
+    CounterStuck {
+        /// The counter.
+        counter: Counter,
+    },
+    /// `eeprom-flip:N`: the lowest bit of word N of the EEPROM (default 63, the checksum) is another than it was. So at the beginning,
+    /// and again whenever it is injected.
+    EepromFlip {
+        /// Address of the word, below 1024.
+        word: u16,
+    },
     /// `pf-silent:N`: the physical function behind a virtual one answers N messages (default 0) and then no more.
     PfSilent {
         /// Number of messages that it still answers.
@@ -132,9 +159,58 @@ impl SharedPart {
     }
 }
 
+/// A counter of the MAC (8.2.3.23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Counter {
+    /// GPRC: good packets received.
+    PacketsReceived,
+    /// GPTC: good packets transmitted.
+    PacketsSent,
+    /// GORCL and GORCH: bytes of good packets received.
+    BytesReceived,
+    /// GOTCL and GOTCH: bytes of good packets transmitted.
+    BytesSent,
+}
+
+impl Counter {
+    const NAMES: [(&str, Self); 4] = [
+        ("gprc", Self::PacketsReceived),
+        ("gptc", Self::PacketsSent),
+        ("gorc", Self::BytesReceived),
+        ("gotc", Self::BytesSent),
+    ];
+
+    /// Offset of its register, or of its low half.
+    pub(crate) fn offset(self) -> u32 {
+        match self {
+            Self::PacketsReceived => 0x4074,
+            Self::PacketsSent => 0x4080,
+            Self::BytesReceived => 0x4088,
+            Self::BytesSent => 0x4090,
+        }
+    }
+
+    /// How many bytes its registers take.
+    pub(crate) fn len(self) -> u32 {
+        if matches!(self, Self::BytesReceived | Self::BytesSent) { 8 } else { 4 }
+    }
+}
+
+/// What has this name.
+fn named<T: Copy>(names: &[(&str, T)], wanted: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == wanted).map(|(_, what)| *what)
+}
+
+/// The name of what is named.
+fn name_of<T: PartialEq>(names: &[(&'static str, T)], what: &T) -> &'static str {
+    names.iter().find(|(_, known)| known == what).map_or("?", |(name, _)| name)
+}
+
 /// The names of [`Fault`]s, for messages.
 const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds[:eep|phy|mac], semaphore-left, firmware-veto, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
+                     reta-stuck[:queue], interrupt-lost[:vector], interrupt-storm[:vector], counter-stuck[:gprc|gptc|gorc|gotc], eeprom-flip[:word], \
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
 impl Fault {
@@ -154,6 +230,9 @@ impl Fault {
             Self::FirmwareSilent if id != DeviceId::X550 => Err("firmware-silent belongs to id=x550"),
             Self::AnStuck if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
                 Err("an-stuck belongs to id=10f9 and 10fb")
+            }
+            Self::CounterStuck { .. } | Self::EepromFlip { .. } if id.is_virtual() => {
+                Err("counter-stuck and eeprom-flip belong to cards, not to virtual functions")
             }
             _ if self.is_of_pf() && !id.is_virtual() => {
                 Err("faults of the physical function belong to virtual functions: id=10ed, 1515 or 1565")
@@ -178,6 +257,10 @@ impl FromStr for Fault {
         };
         let or = |default: u32| number.map_or(Ok(default), |n| n.parse().map_err(|_| bad()));
         let at_least_1 = |default: u32| or(default).and_then(|n| if n == 0 { Err(bad()) } else { Ok(n) });
+        let below = |default: u32, end: u8| match u8::try_from(or(default)?) {
+            Ok(number) if number < end => Ok(number),
+            _ => Err(bad()),
+        };
         let fault = match name {
             "removal" => Self::Removal { after_reads: or(0)?.into() },
             "rx-length-zero" => Self::RxLengthZero { every: at_least_1(1)? },
@@ -189,9 +272,20 @@ impl FromStr for Fault {
             "pf-flood" => Self::PfFlood { period: at_least_1(100)? },
             "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
             "firmware-holds" => {
-                let wanted = number.unwrap_or("mac");
-                let part = SharedPart::NAMES.iter().find(|(name, _)| *name == wanted).ok_or_else(bad)?.1;
-                Self::FirmwareHolds { part }
+                Self::FirmwareHolds { part: named(&SharedPart::NAMES, number.unwrap_or("mac")).ok_or_else(bad)? }
+            }
+            "counter-stuck" => {
+                Self::CounterStuck { counter: named(&Counter::NAMES, number.unwrap_or("gprc")).ok_or_else(bad)? }
+            }
+            "reta-stuck" => Self::RetaStuck { queue: below(0, 128)? },
+            "interrupt-lost" => Self::InterruptLost { vector: below(0, 64)? },
+            "interrupt-storm" => Self::InterruptStorm { vector: below(0, 64)? },
+            "eeprom-flip" => {
+                let word = or(63)?.try_into().map_err(|_| bad())?;
+                if word >= 1024 {
+                    return Err(bad());
+                }
+                Self::EepromFlip { word }
             }
             _ if number.is_some() => return Err(bad()),
             "stuck-reset" => Self::StuckReset,
@@ -226,10 +320,7 @@ impl fmt::Display for Fault {
             Self::RxLengthZero { every } => write!(f, "rx-length-zero:{every}"),
             Self::RxLengthOver { length } => write!(f, "rx-length-over:{length}"),
             Self::AnStuck => f.write_str("an-stuck"),
-            Self::FirmwareHolds { part } => {
-                let name = SharedPart::NAMES.iter().find(|(_, known)| known == part).map_or("mac", |(name, _)| name);
-                write!(f, "firmware-holds:{name}")
-            }
+            Self::FirmwareHolds { part } => write!(f, "firmware-holds:{}", name_of(&SharedPart::NAMES, part)),
             Self::SemaphoreLeft => f.write_str("semaphore-left"),
             Self::FirmwareVeto => f.write_str("firmware-veto"),
             Self::FirmwareSilent => f.write_str("firmware-silent"),
@@ -242,6 +333,11 @@ impl fmt::Display for Fault {
             Self::TxFrozen => f.write_str("tx-frozen"),
             Self::TxOutOfOrder => f.write_str("tx-out-of-order"),
             Self::TxNoDd => f.write_str("no-dd"),
+            Self::RetaStuck { queue } => write!(f, "reta-stuck:{queue}"),
+            Self::InterruptLost { vector } => write!(f, "interrupt-lost:{vector}"),
+            Self::InterruptStorm { vector } => write!(f, "interrupt-storm:{vector}"),
+            Self::CounterStuck { counter } => write!(f, "counter-stuck:{}", name_of(&Counter::NAMES, counter)),
+            Self::EepromFlip { word } => write!(f, "eeprom-flip:{word}"),
             Self::SlowReset { settle_ms } => write!(f, "slow-reset:{settle_ms}"),
             Self::PfSilent { after } => write!(f, "pf-silent:{after}"),
             Self::PfRefuses => f.write_str("pf-refuses"),
@@ -271,6 +367,7 @@ pub(crate) struct Faults {
     pub(crate) removal: Option<u64>,
     pub(crate) link_flap: Option<u32>,
     pub(crate) settle: Option<Duration>,
+    pub(crate) counter_stuck: Option<Counter>,
     pub(crate) rx: RxFaults,
     pub(crate) tx: TxFaults,
     pub(crate) pf: PfFaults,
@@ -315,6 +412,8 @@ pub(crate) struct RxFaults {
     pub(crate) out_of_order: bool,
     error_bits: Option<u32>,
     frames: u32,
+    /// The queue of all frames that have a hash.
+    pub(crate) queue: Option<u8>,
 }
 
 /// Faults of transmission.
@@ -332,8 +431,12 @@ impl Faults {
             Fault::StuckGio => self.stuck_gio = true,
             Fault::AnStuck => self.an_stuck = true,
             Fault::FirmwareHolds { part } => self.firmware_holds |= part.bit(),
-            // It is not in force: it has happened.
-            Fault::SemaphoreLeft => {}
+            // They have happened.
+            Fault::SemaphoreLeft | Fault::EepromFlip { .. } => {}
+            // The part of interrupts keeps them.
+            Fault::InterruptLost { .. } | Fault::InterruptStorm { .. } => {}
+            Fault::RetaStuck { queue } => self.rx.queue = Some(queue),
+            Fault::CounterStuck { counter } => self.counter_stuck = Some(counter),
             Fault::FirmwareVeto => self.firmware_veto = true,
             Fault::FirmwareSilent => self.firmware_silent = true,
             Fault::PhyAsleep => self.phy_asleep = true,
@@ -414,6 +517,8 @@ mod tests {
         ]
         .into_iter()
         .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
+        .chain(["reta-stuck:3", "interrupt-lost:7", "interrupt-storm:63", "eeprom-flip:18"])
+        .chain(["counter-stuck:gprc", "counter-stuck:gptc", "counter-stuck:gorc", "counter-stuck:gotc"])
         .chain(["pf-silent:2", "pf-refuses", "pf-reset:3", "pf-gone", "pf-flood:9", "pf-garbage"])
         {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
@@ -429,6 +534,11 @@ mod tests {
             "slow-reset:0",
             "rx-length-over:65536",
             "removal:-1",
+            "reta-stuck:128",
+            "interrupt-lost:64",
+            "interrupt-storm:256",
+            "eeprom-flip:1024",
+            "counter-stuck:mpc",
         ] {
             let message = text.parse::<Fault>().unwrap_err().to_string();
             assert!(message.contains("link-flap[:steps]"), "{message}");

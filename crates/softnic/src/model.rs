@@ -39,7 +39,7 @@ pub(crate) use queue::Doorbells;
 
 use crate::WireError;
 use crate::dma::{Dma, Memory};
-use crate::fault::{Fault, Faults};
+use crate::fault::{Counter, Fault, Faults};
 use crate::trace::{Entry, Trace};
 use crate::violation::{OnViolation, Ring, Violation, Violations};
 use crate::wire::{LoopWire, Wire, WireCounters};
@@ -283,7 +283,9 @@ impl Model {
             return 0;
         };
         if line.kind == Kind::Counter {
-            return self.stats.read(real);
+            let value = self.stats.read(real);
+            let is = |counter: Counter| (counter.offset()..counter.offset() + counter.len()).contains(&real);
+            return if self.faults.counter_stuck.is_some_and(is) { 0 } else { value };
         }
         if let Some((ring, field)) = queue::decode(real) {
             return self.read_ring(ring, field, real);
@@ -535,10 +537,14 @@ impl Model {
         }
     }
 
-    /// A fault that is an event, not a state.
+    /// A fault that is an event, or of a part that keeps it.
     fn happen(&mut self, fault: Fault) {
-        if fault == Fault::SemaphoreLeft {
-            self.regs.set(map::SW_FW_SYNC, self.regs.get(map::SW_FW_SYNC) | SOFTWARE);
+        match fault {
+            Fault::SemaphoreLeft => self.regs.set(map::SW_FW_SYNC, self.regs.get(map::SW_FW_SYNC) | SOFTWARE),
+            Fault::EepromFlip { word } => self.eeprom.flip(word),
+            Fault::InterruptLost { vector } => self.irq.lose(vector),
+            Fault::InterruptStorm { vector } => self.irq.storm(vector),
+            _ => {}
         }
     }
 
@@ -557,6 +563,7 @@ impl Model {
 
     pub(crate) fn clear_faults(&mut self) {
         self.faults = Faults::default();
+        self.irq.clear_faults();
         self.with_function(Self::pf_returns);
     }
 

@@ -57,6 +57,13 @@ impl Eeprom {
         usize::try_from(address).ok().and_then(|address| self.words.get(address)).copied().unwrap_or(0xFFFF)
     }
 
+    /// The lowest bit of a word becomes another.
+    pub(super) fn flip(&mut self, address: u16) {
+        if let Some(word) = self.words.get_mut(usize::from(address)) {
+            *word ^= 1;
+        }
+    }
+
     pub(super) fn auto_read_done(&mut self) {
         self.auto_read = true;
     }

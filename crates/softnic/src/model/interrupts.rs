@@ -44,6 +44,9 @@ pub(super) struct Interrupts {
     other_pending: u32,
     /// When each vector may fire again, in nanoseconds.
     ready: [u64; 64],
+    /// Vectors that never fire, and those that fire without a cause, by faults.
+    lost: u64,
+    storming: u64,
     /// Where real time begins; `None` if ticks are all the time there is.
     clock: Option<Instant>,
     sink: Option<Box<dyn InterruptSink>>,
@@ -63,6 +66,8 @@ impl Interrupts {
             pending: 0,
             other_pending: 0,
             ready: [0; 64],
+            lost: 0,
+            storming: 0,
             clock,
             sink: None,
         }
@@ -77,7 +82,13 @@ impl Interrupts {
     }
 
     pub(super) fn reset(&mut self) {
-        *self = Self { sink: self.sink.take(), clock: self.clock, ..Self::new(OnViolation::Record) };
+        *self = Self {
+            sink: self.sink.take(),
+            clock: self.clock,
+            lost: self.lost,
+            storming: self.storming,
+            ..Self::new(OnViolation::Record)
+        };
     }
 
     /// A queue whose IVAR entry leads to the vectors in `vectors` (one bit, or none) has completed something.
@@ -96,6 +107,7 @@ impl Interrupts {
     /// Fires what is pending, not masked, and due.
     #[inline]
     pub(super) fn deliver(&mut self, regs: &RegisterFile, ticks: u64) {
+        self.pending |= self.storming;
         if self.pending & self.vector_mask != 0 || self.other_pending & self.other_mask != 0 {
             self.fire(regs, ticks);
         }
@@ -173,8 +185,24 @@ impl Interrupts {
         }
     }
 
+    /// This vector never fires from now on.
+    pub(super) fn lose(&mut self, vector: u8) {
+        self.lost |= 1 << (vector % 64);
+    }
+
+    /// This vector fires without a cause from now on.
+    pub(super) fn storm(&mut self, vector: u8) {
+        self.storming |= 1 << (vector % 64);
+    }
+
+    /// All vectors do what they should from now on.
+    pub(super) fn clear_faults(&mut self) {
+        (self.lost, self.storming) = (0, 0);
+    }
+
     fn send(&mut self, mut vectors: u64) {
         let Some(sink) = &mut self.sink else { return };
+        vectors &= !self.lost;
         while vectors != 0 {
             let vector = vectors.trailing_zeros();
             sink.fire(u16::try_from(vector).unwrap_or(0));

@@ -170,7 +170,7 @@ impl Receive {
             return Outcome::Dropped;
         }
         let flow = Flow::parse(frame, ethertype, if tag.is_some() { 18 } else { 14 });
-        let (kind, hash, number) = self.steer(frame, &flow);
+        let (kind, hash, number) = self.steer(frame, &flow, faults.queue);
         let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Outcome::Dropped };
         let strip_tag = tag.filter(|_| queue.vlan_strip);
         let bytes = contents(&mut self.scratch, frame, strip_tag.is_some(), self.strip_crc);
@@ -224,13 +224,14 @@ impl Receive {
         }
     }
 
-    /// RSS type, hash and queue (7.1.2).
+    /// RSS type, hash and queue (7.1.2); the entry of the redirection table may be `stuck`.
     #[inline]
-    fn steer(&self, frame: &[u8], flow: &Flow) -> (u32, u32, u16) {
+    fn steer(&self, frame: &[u8], flow: &Flow, stuck: Option<u8>) -> (u32, u32, u16) {
         match &self.toeplitz {
             Some(toeplitz) if self.mrqc & 0xF == MRQC_RSS => {
                 let (kind, hash) = flow.hash(frame, self.mrqc, toeplitz);
-                let queue = if kind == 0 { 0 } else { self.reta[hash as usize % self.reta.len()] };
+                let entry = || stuck.unwrap_or_else(|| self.reta[hash as usize % self.reta.len()]);
+                let queue = if kind == 0 { 0 } else { entry() };
                 (kind, hash, u16::from(queue))
             }
             _ => (0, 0, 0),
