@@ -122,13 +122,17 @@ fn tended(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
 /// set up for what it says, as by Linux's and DPDK's drivers.
 #[test]
 fn a_module_that_is_broken_is_told_and_does_not_hold_up() {
-    for (inside, cause) in [(ModuleKind::Liar, "checksum"), (ModuleKind::Stuck, "the clock wire")] {
+    for (inside, cause) in [
+        (ModuleKind::Liar, "checksum"),
+        (ModuleKind::Stuck, "the clock wire"),
+        (ModuleKind::StuckData, "the data wire"),
+    ] {
         let start = Instant::now();
         let rig = open(sfp(inside)).expect("the link may work nevertheless");
         assert!(start.elapsed() < Duration::from_secs(10), "bounded");
         let problem = match (inside, rig.port.cage()) {
             (ModuleKind::Liar, Some(Cage::Module(module))) if module.kind == SfpKind::ShortRange => module.to_string(),
-            (ModuleKind::Stuck, Some(Cage::Unreadable(problem))) => problem.clone(),
+            (ModuleKind::Stuck | ModuleKind::StuckData, Some(Cage::Unreadable(problem))) => problem.clone(),
             (_, other) => panic!("{other:?}"),
         };
         assert!(problem.contains(cause) && !problem.contains('\n'), "{problem}");

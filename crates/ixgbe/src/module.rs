@@ -93,7 +93,7 @@ impl SfpKind {
 
     /// Type in the EEPROM's list, to which the number of the core is added: cables have one, all else is set up as optics.
     fn list_type(self) -> u16 {
-        if self == Self::PassiveCable { 3 } else { 5 }
+        if self == Self::PassiveCable { CABLES } else { OPTICS }
     }
 }
 
@@ -197,8 +197,22 @@ pub(crate) fn tell<D: Device>(regs: &Timed<D>, cage: &Cage) {
 
 /// The software bit of SW_FW_SYNC for PHY or module of this port (10.5.4).
 pub(crate) fn phy_semaphore<D: Device>(regs: &Timed<D>) -> Result<device::Bits> {
-    let second = status::LAN_ID.get(read(regs, STATUS)?) & 1 != 0;
-    Ok(if second { sw_fw_sync::PHY1 } else { sw_fw_sync::PHY0 })
+    Ok(if core(regs)? == 1 { sw_fw_sync::PHY1 } else { sw_fw_sync::PHY0 })
+}
+
+/// Whether the EEPROM's settings for each type of module on this port can be read.
+///
+/// # Errors
+///
+/// As [`initialise`].
+pub(crate) fn check_settings<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
+    let core = core(regs)?;
+    [CABLES, OPTICS].into_iter().try_for_each(|kind| eeprom::analog_words(regs, mac, kind + core).map(drop))
+}
+
+/// Which of the two ports of its chip it is.
+fn core<D: Device>(regs: &Timed<D>) -> Result<u16> {
+    read(regs, STATUS).map(|value| u16::from(status::LAN_ID.get(value) & 1 != 0))
 }
 
 /// Writes the EEPROM's settings for a module to the analog part.
@@ -208,8 +222,7 @@ pub(crate) fn phy_semaphore<D: Device>(regs: &Timed<D>) -> Result<device::Bits> 
 /// [`crate::Error::Timeout`] when a semaphore is kept by others or the EEPROM does not answer, [`crate::Error::Eeprom`], [`crate::Error::Expired`],
 /// [`crate::Error::Gone`].
 pub(crate) fn initialise<D: Device>(regs: &Timed<D>, mac: MacType, module: &SfpModule) -> Result<()> {
-    let core = u16::from(status::LAN_ID.get(read(regs, STATUS)?) & 1 != 0);
-    let words = eeprom::analog_words(regs, mac, module.kind.list_type() + core)?;
+    let words = eeprom::analog_words(regs, mac, module.kind.list_type() + core(regs)?)?;
     if words.is_empty() {
         tracing::warn!("{}: the EEPROM has no settings for this kind of SFP+ module", regs.device().name());
         return Ok(());
@@ -258,6 +271,9 @@ fn text(bytes: &[u8]) -> String {
     text.trim_end().to_owned()
 }
 
+/// Types of modules in the EEPROM's list, on the first port.
+const CABLES: u16 = 3;
+const OPTICS: u16 = 5;
 /// Address of page A0h on the bus.
 const ADDRESS: u8 = 0xA0;
 /// Bytes of the page that are read: those that the first checksum covers, and it.

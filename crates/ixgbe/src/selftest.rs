@@ -153,6 +153,12 @@ fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
         return Ok(Check::failed(EEPROM, "there is none (EEC.EE_PRES)"));
     }
     let (is_right, image) = eeprom::examine(regs, model.mac)?;
+    if model.sfp_cage {
+        match module::check_settings(regs, model.mac) {
+            Err(crate::Error::Eeprom { problem, .. }) => return Ok(Check::failed(EEPROM, problem)),
+            outcome => outcome?,
+        }
+    }
     let image = image.map_or("no image number".to_owned(), |number| format!("image {number:#010x}"));
     Ok(if is_right {
         Check::ok(EEPROM, format!("its checksum is right; {image}"))

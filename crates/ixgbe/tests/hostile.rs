@@ -12,10 +12,14 @@ use ixgbe::fake::{Fake, Mapping, Queue};
 use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, LINKS, RDRXCTL, RXDCTL, SW_FW_SYNC, SWSM, TDH, TXDCTL};
 use ixgbe::{Config, Error, Opened};
 use mempool::{Batch, Pool, PoolConfig};
+use softnic::{DeviceId, Fault, ModuleKind, StrictBuilder, StrictNic};
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tracing::field::Field;
+use tracing::{Level, Metadata, Subscriber, span};
 
 const DD: u64 = 1;
 const EOP: u64 = 2;
@@ -369,6 +373,57 @@ fn an_eeprom_that_is_too_slow_to_check_is_not_waited_for() {
     });
     close(opened.expect("it opens, and the log says what is wrong"), &[&pool]);
     assert!(reads.load(Ordering::Relaxed) > 0);
+}
+
+/// A log that keeps warnings, each a line.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |_: &Field, value: &dyn Debug| line += &format!("{value:?}"));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _span: &span::Id) {}
+
+    fn exit(&self, _span: &span::Id) {}
+}
+
+/// A module that holds a wire of its bus down for ever, or an EEPROM whose settings for the module do not end: the port opens in bounded
+/// time, the log says in one line what is wrong, and the buffers come home.
+#[test]
+fn a_bus_that_is_held_and_settings_without_end_are_one_line_and_hold_up_nothing() {
+    for (module, fault, problem) in [
+        (ModuleKind::StuckData, None, "the data wire of its two-wire bus is held down: take it out"),
+        (ModuleKind::Stuck, None, "the clock wire of its two-wire bus is held down: take it out"),
+        (ModuleKind::Cable, Some(Fault::AnalogEndless), "the settings for SFP+ modules at word 0x220 have no end"),
+        (ModuleKind::ShortRange, Some(Fault::AnalogEndless), "the settings for SFP+ modules at word 0x230 have no end"),
+    ] {
+        let pool = pool(256);
+        let builder = StrictNic::builder().id(DeviceId::SfpPlus).module(module);
+        let nic = fault.into_iter().fold(builder, StrictBuilder::fault).build();
+        let (log, begun) = (Warnings::default(), Instant::now());
+        let opened = tracing::subscriber::with_default(log.clone(), || ixgbe::open(nic, &config(), &pool)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{module:?}: bounded");
+        let lines = log.0.lock().unwrap().clone();
+        assert!(lines.len() == 1 && lines[0].contains(problem) && !lines[0].contains('\n'), "{module:?}: {lines:#?}");
+        assert_ne!(pool.away(), 0);
+        close(opened, &[&pool]);
+    }
 }
 
 /// The cancel flag ends an open at whatever step it is.

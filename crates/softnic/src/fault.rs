@@ -106,6 +106,8 @@ pub enum Fault {
         /// Address of the word, below 1024.
         word: u16,
     },
+    /// `analog-endless`: the EEPROM's settings for modules in an SFP+ cage go on for 200 words where they should end.
+    AnalogEndless,
     /// `pf-silent:N`: the physical function behind a virtual one answers N messages (default 0) and then no more.
     PfSilent {
         /// Number of messages that it still answers.
@@ -210,7 +212,8 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], what: &T) -> &'static str 
 /// The names of [`Fault`]s, for messages.
 const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds[:eep|phy|mac], semaphore-left, firmware-veto, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
-                     reta-stuck[:queue], interrupt-lost[:vector], interrupt-storm[:vector], counter-stuck[:gprc|gptc|gorc|gotc], eeprom-flip[:word], \
+                     reta-stuck[:queue], interrupt-lost[:vector], interrupt-storm[:vector], \
+                     counter-stuck[:gprc|gptc|gorc|gotc], eeprom-flip[:word], analog-endless, \
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
 impl Fault {
@@ -234,6 +237,7 @@ impl Fault {
             Self::CounterStuck { .. } | Self::EepromFlip { .. } if id.is_virtual() => {
                 Err("counter-stuck and eeprom-flip belong to cards, not to virtual functions")
             }
+            Self::AnalogEndless if id != DeviceId::SfpPlus => Err("analog-endless belongs to id=10fb"),
             _ if self.is_of_pf() && !id.is_virtual() => {
                 Err("faults of the physical function belong to virtual functions: id=10ed, 1515 or 1565")
             }
@@ -302,6 +306,7 @@ impl FromStr for Fault {
             "tx-frozen" => Self::TxFrozen,
             "tx-out-of-order" => Self::TxOutOfOrder,
             "no-dd" => Self::TxNoDd,
+            "analog-endless" => Self::AnalogEndless,
             "pf-refuses" => Self::PfRefuses,
             "pf-gone" => Self::PfGone,
             "pf-garbage" => Self::PfGarbage,
@@ -337,6 +342,7 @@ impl fmt::Display for Fault {
             Self::InterruptLost { vector } => write!(f, "interrupt-lost:{vector}"),
             Self::InterruptStorm { vector } => write!(f, "interrupt-storm:{vector}"),
             Self::CounterStuck { counter } => write!(f, "counter-stuck:{}", name_of(&Counter::NAMES, counter)),
+            Self::AnalogEndless => f.write_str("analog-endless"),
             Self::EepromFlip { word } => write!(f, "eeprom-flip:{word}"),
             Self::SlowReset { settle_ms } => write!(f, "slow-reset:{settle_ms}"),
             Self::PfSilent { after } => write!(f, "pf-silent:{after}"),
@@ -432,7 +438,7 @@ impl Faults {
             Fault::AnStuck => self.an_stuck = true,
             Fault::FirmwareHolds { part } => self.firmware_holds |= part.bit(),
             // They have happened.
-            Fault::SemaphoreLeft | Fault::EepromFlip { .. } => {}
+            Fault::SemaphoreLeft | Fault::EepromFlip { .. } | Fault::AnalogEndless => {}
             // The part of interrupts keeps them.
             Fault::InterruptLost { .. } | Fault::InterruptStorm { .. } => {}
             Fault::RetaStuck { queue } => self.rx.queue = Some(queue),
@@ -517,7 +523,7 @@ mod tests {
         ]
         .into_iter()
         .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
-        .chain(["reta-stuck:3", "interrupt-lost:7", "interrupt-storm:63", "eeprom-flip:18"])
+        .chain(["reta-stuck:3", "interrupt-lost:7", "interrupt-storm:63", "eeprom-flip:18", "analog-endless"])
         .chain(["counter-stuck:gprc", "counter-stuck:gptc", "counter-stuck:gorc", "counter-stuck:gotc"])
         .chain(["pf-silent:2", "pf-refuses", "pf-reset:3", "pf-gone", "pf-flood:9", "pf-garbage"])
         {

@@ -542,6 +542,7 @@ impl Model {
         match fault {
             Fault::SemaphoreLeft => self.regs.set(map::SW_FW_SYNC, self.regs.get(map::SW_FW_SYNC) | SOFTWARE),
             Fault::EepromFlip { word } => self.eeprom.flip(word),
+            Fault::AnalogEndless => self.eeprom.lose_ends(),
             Fault::InterruptLost { vector } => self.irq.lose(vector),
             Fault::InterruptStorm { vector } => self.irq.storm(vector),
             _ => {}

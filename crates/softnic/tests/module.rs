@@ -316,6 +316,8 @@ fn nobody_is_in_an_empty_cage_and_a_stuck_module_holds_the_clock() {
     driver.write(I2CCTL, 0);
     driver.write(I2CCTL, CLK_OUT);
     assert_eq!(driver.read(I2CCTL) & (CLK_IN | CLK_OUT), CLK_OUT);
+    let driver = with(ModuleKind::StuckData);
+    assert_eq!(driver.read(I2CCTL) & (CLK_IN | DATA_IN), CLK_IN, "from the beginning on");
 }
 
 /// The X540's PHY: clause 45, at one address (IEEE 802.3, 45.3; MSCA and MSRWD).

@@ -45,6 +45,8 @@ pub enum ModuleKind {
     Liar,
     /// `stuck`: holds the clock of the bus down from the first bit on.
     Stuck,
+    /// `stuck-data`: holds the data wire of the bus down for ever.
+    StuckData,
     /// `none`: the cage is empty.
     Empty,
 }
@@ -63,6 +65,7 @@ pub(crate) const KINDS: &[(&str, ModuleKind)] = &[
     ("1g-t", ModuleKind::Copper1G),
     ("liar", ModuleKind::Liar),
     ("stuck", ModuleKind::Stuck),
+    ("stuck-data", ModuleKind::StuckData),
     ("none", ModuleKind::Empty),
 ];
 
@@ -91,7 +94,7 @@ impl ModuleKind {
     /// Whether it can have a link at this rate with these analog settings.
     pub(super) fn fits(self, gigabit: bool, rate_select: Option<bool>, analog: &[u16]) -> bool {
         match self {
-            Self::Cable | Self::ActiveCable | Self::Stuck => true,
+            Self::Cable | Self::ActiveCable | Self::Stuck | Self::StuckData => true,
             Self::LongCable => analog.ends_with(&CABLE_LIST),
             Self::ShortRange | Self::LongRange | Self::Liar => !gigabit,
             Self::ShortRange1G | Self::LongRange1G | Self::Copper1G => gigabit,
@@ -114,7 +117,7 @@ impl ModuleKind {
             part,
         };
         match self {
-            Self::Cable | Self::Stuck | Self::Empty => cable(1, "SOFT-DAC-1M"),
+            Self::Cable | Self::Stuck | Self::StuckData | Self::Empty => cable(1, "SOFT-DAC-1M"),
             Self::LongCable => cable(7, "SOFT-DAC-7M"),
             // SFF-8431, limiting.
             Self::ActiveCable => {

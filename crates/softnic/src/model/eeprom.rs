@@ -64,6 +64,14 @@ impl Eeprom {
         }
     }
 
+    /// The settings for modules go on where they should end, up to the sections.
+    pub(super) fn lose_ends(&mut self) {
+        self.words[CABLE_LIST_AT..SECTIONS[0].1]
+            .iter_mut()
+            .filter(|word| **word == 0xFFFF)
+            .for_each(|word| *word = 0x1D04);
+    }
+
     pub(super) fn auto_read_done(&mut self) {
         self.auto_read = true;
     }
@@ -152,6 +160,9 @@ impl Serial {
     }
 }
 
+/// Where the first settings for modules begin; the last are behind them.
+const CABLE_LIST_AT: usize = 0x221;
+
 /// Sections: the word that points to one, where it is, and how many words it has, of which the first is the number of those that follow; but on
 /// an X550 words 6 to 8 point to sections that have no such word. The PHY's (word 4) is not covered by the checksum of X540 and X550.
 const SECTIONS: [(usize, usize, u16); 4] = [(0x03, 0x300, 5), (0x04, 0x310, 3), (0x06, 0x320, 0x24), (0x07, 0x350, 8)];
@@ -205,7 +216,7 @@ fn image(id: DeviceId) -> Box<[u16]> {
         ] {
             words[at] = word;
         }
-        for (at, list) in [(0x221, CABLE_LIST), (0x231, OPTICS_LIST)] {
+        for (at, list) in [(CABLE_LIST_AT, CABLE_LIST), (0x231, OPTICS_LIST)] {
             words[at..at + list.len()].copy_from_slice(&list);
         }
     }

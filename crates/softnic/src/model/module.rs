@@ -109,7 +109,7 @@ impl Module {
         let held = self.kind == ModuleKind::Stuck && self.phase != Phase::Idle;
         bit(self.clock && !held, CLK_IN)
             | bit(self.clock, CLK_OUT)
-            | bit(self.data && !self.pulls, DATA_IN)
+            | bit(self.data && !self.pulls && self.kind != ModuleKind::StuckData, DATA_IN)
             | bit(self.data, DATA_OUT)
     }
 
