@@ -145,6 +145,15 @@ fn set_pins<D: Device>(regs: &Registers<D>, cage: &Cage, has_rate_pin: bool) -> 
     })
 }
 
+/// Turns the laser of the module off, as Intel's drivers do when a port is closed, so that the partner sees that it is; it stays on where
+/// manageability firmware uses the link.
+pub(crate) fn turn_laser_off<D: Device>(regs: &Registers<D>, model: Model) -> Result<()> {
+    if !model.sfp_cage || phy::is_managed(regs)? {
+        return Ok(());
+    }
+    modify(regs, ESDP, |value| value | esdp::SDP3.mask())
+}
+
 /// Sets up the analog part, as far as the EEPROM knows how: short cables do without.
 fn set_analog<D: Device>(regs: &Timed<D>, mac: MacType, module: &SfpModule) -> Result<()> {
     match module::initialise(regs, mac, module) {
@@ -322,6 +331,7 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use MacType::{Mac82599, X540, X550};
+    use ethdev::Port as _;
 
     fn set_up_with(device: u16, prepare: impl FnOnce(&Fake)) -> Fake {
         let fake = Fake::new(device);
@@ -332,6 +342,26 @@ mod tests {
 
     fn autoc_written(fake: &Fake) -> Vec<u32> {
         fake.writes().iter().filter(|write| write.0 == AUTOC.offset()).map(|write| write.1).collect()
+    }
+
+    #[test]
+    fn the_laser_is_on_while_the_port_is_open_and_firmware_keeps_it() {
+        let laser = |prepare: fn(&Fake)| {
+            let fake = Fake::new(0x10FB);
+            fake.set(ESDP, esdp::SDP3.mask());
+            prepare(&fake);
+            let pool = mempool::Pool::new(&mempool::PoolConfig::default()).unwrap();
+            let opened = crate::open(fake.clone(), &crate::Config::default(), &pool).unwrap();
+            let open = esdp::SDP3.is_set(fake.get(ESDP));
+            opened.port.close().unwrap();
+            [open, esdp::SDP3.is_set(fake.get(ESDP))].map(|is_off| if is_off { "off" } else { "on" })
+        };
+        assert_eq!(laser(|_| {}), ["on", "off"]);
+        assert_eq!(laser(|fake| fake.set(regs::FWSM, 4)), ["on", "on"], "pass-through");
+        assert_eq!(laser(|fake| fake.set(MMNGC, mmngc::VETO.mask())), ["off", "off"], "left as it is");
+        let fake = Fake::new(0x10F9);
+        turn_laser_off(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap()).unwrap();
+        assert!(fake.writes().is_empty(), "no cage");
     }
 
     #[test]

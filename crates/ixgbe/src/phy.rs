@@ -62,7 +62,7 @@ pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Phy> 
 }
 
 /// Whether firmware passes traffic through the port (FWSM.MODE), or forbids that its link be touched (MMNGC).
-fn is_managed<D: Device>(regs: &Registers<D>) -> Result<bool> {
+pub(crate) fn is_managed<D: Device>(regs: &Registers<D>) -> Result<bool> {
     Ok(fwsm::MODE.get(read(regs, FWSM)?) & PASS_THROUGH != 0 || mmngc::VETO.is_set(read(regs, MMNGC)?))
 }
 

@@ -157,7 +157,9 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     fn end(&mut self, regs: &Timed<D>) -> Result<()> {
-        phy::set_power(&regs.at_most(phy::LAST_LIMIT), self.model.mac, false).and(init::stop(regs, self.model.mac))
+        let asleep = phy::set_power(&regs.at_most(phy::LAST_LIMIT), self.model.mac, false);
+        // After the reset, as a link that is up keeps it from resetting the pins.
+        asleep.and(init::stop(regs, self.model.mac)).and(link::turn_laser_off(regs, self.model))
     }
 
     fn status(&self, regs: &Registers<D>) -> Result<LinkStatus> {

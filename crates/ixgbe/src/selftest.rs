@@ -54,7 +54,8 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
         (RESET_AGAIN, |regs, model| init::reset(regs, model.mac).map(|_| Check::ok(RESET_AGAIN, "done"))),
     ];
     Ok(selftest::run(&regs, model, &tests, |regs, model| {
-        phy::set_power(&regs.at_most(POWER_LIMIT), model.mac, false).and(init::stop(regs, model.mac))
+        let asleep = phy::set_power(&regs.at_most(POWER_LIMIT), model.mac, false);
+        asleep.and(init::stop(regs, model.mac)).and(link::turn_laser_off(regs, model))
     }))
 }
 

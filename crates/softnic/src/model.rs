@@ -132,6 +132,8 @@ pub(crate) struct Model {
     rx: rx::Receive,
     tx: tx::Transmit,
     wire: Box<dyn Wire>,
+    /// Whether it sends light to the wire.
+    sends: bool,
     /// What an earlier wire lost.
     lost: Option<WireError>,
     mac_loop: LoopWire,
@@ -207,6 +209,7 @@ impl Model {
             rx: rx::Receive::new(setup.id),
             tx: tx::Transmit::default(),
             wire,
+            sends: true,
             lost: None,
             mac_loop: LoopWire::default(),
             counters: WireCounters::default(),
@@ -580,6 +583,7 @@ impl Model {
     /// Plugs it into another wire. What the old one lost is remembered.
     pub(crate) fn set_wire(&mut self, wire: Box<dyn Wire>) {
         let mut old = std::mem::replace(&mut self.wire, wire);
+        self.wire.set_light(self.sends);
         old.finish();
         self.lost = self.lost.take().or_else(|| old.error());
     }

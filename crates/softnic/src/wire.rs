@@ -104,6 +104,9 @@ pub(crate) trait Wire: Send {
         true
     }
 
+    /// Whether this end sends light; without, the other has no carrier.
+    fn set_light(&mut self, _on: bool) {}
+
     /// Why there is no carrier and what to do, if the wire can say.
     fn no_carrier(&self) -> Option<String> {
         None

@@ -205,6 +205,37 @@ fn a_module_with_two_rates_follows_its_pin() {
     assert_eq!(speed(&driver), 3);
 }
 
+/// 8.2.3.1.4, and TX disable of SFF-8431: optics send no light then, and neither end has a link; a passive cable has no such pin.
+#[test]
+fn a_laser_that_is_off_takes_the_link_of_both_ends() {
+    for (module, has_laser) in [("sr", true), ("lr", true), ("dac", false)] {
+        let open = |name: &str, rest: &str| {
+            let device = SoftDevice::open(&format!("{name}-{module}?id=10fb&module={module}{rest}")).unwrap();
+            let driver = Driver::stopped(device, Plan::default());
+            driver.reset();
+            driver
+        };
+        let near = open("near", &format!("&wire=peer:far-{module}"));
+        let far = open("far", "");
+        let both = |up: bool| {
+            for driver in [&near, &far] {
+                driver.poll("LINKS.UP", common::LINKS, 1 << 30, u32::from(up) << 30);
+            }
+        };
+        both(true);
+        let before = near.read(ESDP);
+        near.write(ESDP, before | 1 << 3);
+        both(!has_laser);
+        near.write(ESDP, before & !(1 << 3));
+        both(true);
+        // A reset of the device brings the pin back to what its EEPROM says.
+        near.write(ESDP, before | 1 << 3);
+        both(!has_laser);
+        near.device.reset().unwrap();
+        far.poll("LINKS.UP", common::LINKS, 1 << 30, 1 << 30);
+    }
+}
+
 #[test]
 fn a_long_cable_wants_the_settings_for_cables() {
     const CORECTL: u32 = 0x1_4F00;

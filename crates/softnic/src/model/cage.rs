@@ -105,6 +105,16 @@ impl ModuleKind {
         }
     }
 
+    /// Whether it has a laser, which SDP3 turns off. Cables and 1000BASE-T leave that pin alone.
+    pub(super) fn has_laser(self) -> bool {
+        match self {
+            Self::Cable | Self::LongCable | Self::ActiveCable | Self::Copper1G => false,
+            Self::Stuck | Self::StuckData | Self::Empty => false,
+            Self::ShortRange | Self::LongRange | Self::Liar | Self::DualRate | Self::DualRateSlow => true,
+            Self::ShortRange1G | Self::LongRange1G => true,
+        }
+    }
+
     fn description(self) -> Description {
         let optics = |codes, rate, part| Description { connector: 0x07, codes, rate, metres: 0, cable: 0, part };
         let cable = |metres, part| Description {

@@ -19,6 +19,9 @@ const SEC_OFF: u32 = 1 << 1;
 const SERIAL_SFI: u32 = 2 << 16;
 /// ESDP (8.2.3.1.4): data and direction of SDP5, which selects the rate of a module that has two.
 const SDP5: u32 = 1 << 5;
+/// ESDP: data and direction of SDP3, which turns the laser of a module off; the EEPROM of a board with a cage makes it an output.
+const SDP3: u32 = 1 << 3;
+const SDP3_DIR: u32 = 1 << 11;
 const SDP5_DIR: u32 = 1 << 13;
 
 /// Ticks until CTRL.RST reads 0 again.
@@ -93,6 +96,7 @@ impl Model {
             self.regs.set(map::AUTOC, autoc);
             if self.module.is_some() {
                 self.regs.set(map::AUTOC2, SERIAL_SFI);
+                self.regs.set(map::ESDP, SDP3_DIR);
             }
             if let Some(module) = &mut self.module {
                 module.reset_link();
@@ -113,11 +117,18 @@ impl Model {
     /// Follows the link's state, raises LSC on a change, and tells whether it is up.
     pub(super) fn watch_link(&mut self) -> bool {
         let carrier = self.wire.carrier();
-        let fits = match &self.module {
-            Some(module) => module.fits(self.link.gigabit(), rate_select(&self.regs)),
-            None => self.phy.is_powered(),
+        let (sends, fits) = match &self.module {
+            Some(module) => {
+                let fits = module.fits(self.link.gigabit(), rate_select(&self.regs));
+                (module.sends(self.regs.get(map::ESDP) & (SDP3 | SDP3_DIR) == SDP3 | SDP3_DIR), fits)
+            }
+            None => (true, self.phy.is_powered()),
         };
-        if self.link.update(&self.regs, carrier, fits) {
+        if std::mem::replace(&mut self.sends, sends) != sends {
+            self.wire.set_light(sends);
+        }
+        // The partner that sees no light says so (IEEE 802.3, 46.3.4), and then neither has a link.
+        if self.link.update(&self.regs, carrier && sends, fits) {
             if self.id.is_virtual() {
                 self.pf_turn_in(1, Turn::NOTIFY);
             } else {

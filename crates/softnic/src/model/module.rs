@@ -103,6 +103,11 @@ impl Module {
         self.kind.fits(gigabit, rate_select, &self.analog)
     }
 
+    /// Whether it sends light, with this level of TX disable (SDP3).
+    pub(super) fn sends(&self, disabled: bool) -> bool {
+        !(disabled && self.kind.has_laser())
+    }
+
     /// I2CCTL as read: what the wires are at.
     pub(super) fn read(&self) -> u32 {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -317,6 +317,14 @@ impl Wire for ImpairedWire {
         self.wire.carrier()
     }
 
+    fn set_light(&mut self, on: bool) {
+        self.wire.set_light(on);
+    }
+
+    fn no_carrier(&self) -> Option<String> {
+        self.wire.no_carrier()
+    }
+
     fn missing_peer(&self) -> Option<String> {
         self.wire.missing_peer()
     }

@@ -18,6 +18,8 @@ pub(crate) struct Cable {
 #[derive(Debug, Default)]
 struct Ends {
     attached: [bool; 2],
+    /// Whether the laser of an end is off.
+    dark: [bool; 2],
     receiving: [bool; 2],
     /// Frames on the way to each end.
     arriving: [FrameFifo; 2],
@@ -55,7 +57,7 @@ impl PeerWire {
     /// Plugs in. With `drop`, a receiver that is too slow misses frames; otherwise the sender waits.
     pub(crate) fn attach(cable: Arc<Cable>, end: usize, drop: bool) -> Self {
         let mut ends = cable.ends();
-        ends.attached[end] = true;
+        (ends.attached[end], ends.dark[end]) = (true, false);
         ends.arriving[end].clear();
         ends.drop |= drop;
         let drop = ends.drop;
@@ -149,18 +151,29 @@ impl Wire for PeerWire {
     }
 
     fn carrier(&self) -> bool {
-        self.cable.ends().attached[1 - self.end]
+        let (ends, other) = (self.cable.ends(), 1 - self.end);
+        ends.attached[other] && !ends.dark[other]
+    }
+
+    fn set_light(&mut self, on: bool) {
+        self.cable.ends().dark[self.end] = !on;
+    }
+
+    fn no_carrier(&self) -> Option<String> {
+        let other = 1 - self.end;
+        self.cable.ends().dark[other].then(|| format!("the laser of {} is off", self.cable.names[other]))
     }
 
     fn missing_peer(&self) -> Option<String> {
-        (!self.carrier()).then(|| self.cable.names[1 - self.end].clone())
+        let other = 1 - self.end;
+        (!self.cable.ends().attached[other]).then(|| self.cable.names[other].clone())
     }
 }
 
 impl Drop for PeerWire {
     fn drop(&mut self) {
         let mut ends = self.cable.ends();
-        ends.attached[self.end] = false;
+        (ends.attached[self.end], ends.dark[self.end]) = (false, false);
         ends.receiving[self.end] = false;
         ends.arriving[self.end].clear();
     }
