@@ -33,6 +33,16 @@ struct Args {
     #[arg(required = true, value_name = "SOCKET NAME?wire=...")]
     devices: Vec<String>,
 
+    /// Write down what the driver writes to the registers of the device, a line each: trace=FILE in its address
+    ///
+    /// With several devices, give each that is to be traced the key in its address.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<String>,
+
+    /// Write down what the driver reads, too: trace-reads=on in its address
+    #[arg(long, requires = "trace")]
+    trace_reads: bool,
+
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -40,7 +50,8 @@ struct Args {
 
 fn main() -> ExitCode {
     exit::run("softnic", || {
-        let args: Args = exit::parse("softnic")?;
+        let mut args: Args = exit::parse("softnic")?;
+        set_trace(&mut args)?;
         let (pairs, rest) = args.devices.as_chunks::<2>();
         if let [socket] = rest {
             return Err(Failure::usage(format!(
@@ -109,6 +120,22 @@ fn main() -> ExitCode {
             None => Ok(()),
         }
     })
+}
+
+/// Adds the keys that `--trace` stands for.
+fn set_trace(args: &mut Args) -> Result<(), Failure> {
+    let Some(file) = args.trace.as_ref().filter(|_| args.devices.len() > 1) else { return Ok(()) };
+    let [_, spec] = &mut args.devices[..] else {
+        return Err(Failure::usage("--trace is of one device; of several, write trace=FILE into the address of each"));
+    };
+    if file.contains('&') {
+        return Err(Failure::usage(format!("--trace {file}: an address ends a value at &; choose another name")));
+    }
+    *spec += &format!("{}trace={file}", if spec.contains('?') { '&' } else { '?' });
+    if args.trace_reads {
+        *spec += "&trace-reads=on";
+    }
+    Ok(())
 }
 
 /// Where a socket is, by whichever way its folder is named.

@@ -202,6 +202,11 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         (&[socket, "a?wires=gen"], 2, &["wires", "allowed are wire"]),
         (&[nowhere, "a"], 1, &["no/such/folder", "folder that you may write to"]),
         (&[long, "a"], 1, &["xxx", "107 bytes"]),
+        (&[socket, "a", "b.sock", "b", "--trace", "t"], 2, &["--trace", "write trace=FILE into the address of each"]),
+        (&[socket, "a?trace=t", "--trace", "t"], 2, &["trace is given twice"]),
+        (&[socket, "a", "--trace", "t&mac=1"], 2, &["--trace t&mac=1", "another name"]),
+        (&[socket, "a", "--trace", "no/such/folder/t"], 1, &["no/such/folder/t"]),
+        (&[socket, "a", "--trace-reads"], 2, &["--trace"]),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
         let Output { status, stderr, .. } = command.args(arguments).current_dir(&folder).output().unwrap();
@@ -213,6 +218,23 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         }
     }
     assert!(folder.path().read_dir().unwrap().next().is_none(), "no socket is left");
+}
+
+#[test]
+fn an_option_traces_the_only_device() {
+    for (spec, reads) in [("a", false), ("a?id=x540", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+        command.current_dir(&folder).args(["a", spec, "--trace", "registers.txt"]);
+        let mut process = Process::start(if reads { command.arg("--trace-reads") } else { &mut command });
+        process.wait_for("ready");
+        let servers = Servers { process, folder };
+        servers.open("a", &pool()).close().unwrap();
+        let folder = servers.stop();
+        let trace = std::fs::read_to_string(folder.path().join("registers.txt")).unwrap();
+        assert!(trace.starts_with("# register trace 1: a 8086:") && trace.contains(" RDT[0]"), "{trace}");
+        assert_eq!(trace.lines().any(|line| line.contains(" STATUS")), reads, "which is read only");
+    }
 }
 
 #[test]
