@@ -63,6 +63,35 @@ pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Optio
     })
 }
 
+/// Returns what is done with PAUSE frames, as the MAC is set (CTRL.RFCE, CTRL.TFCE), and what both ends have told each other that they
+/// can do (registers 4 and 5 of the PHY).
+pub(crate) fn pause<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<String> {
+    let control = read(regs, CTRL)?;
+    let received = if ctrl::RFCE.is_set(control) { "obeyed" } else { "not obeyed" };
+    let sent = if ctrl::TFCE.is_set(control) { "sent" } else { "not sent" };
+    let told = if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) == INTERNAL_PHY {
+        let [status, own, partner] = SEMAPHORES.holding(regs, semaphore(regs)?, || {
+            let get = |register| transfer(regs, mac, mdic::OP.set(0, READ), register);
+            Ok([get(BMSR)?, get(ANAR)?, get(ANLPAR)?])
+        })?;
+        let partner = if status & BMSR_NEGOTIATED != 0 { abilities(partner) } else { "not heard" };
+        format!("advertised: {}; the partner's: {partner}", abilities(own))
+    } else {
+        "what the partner can do is not known".to_owned()
+    };
+    Ok(format!("{received}, {sent}; {told}"))
+}
+
+/// PAUSE and ASM_DIR of an advertisement (IEEE 802.3, table 28B-2).
+fn abilities(advertisement: u32) -> &'static str {
+    match (advertisement & ADVERTISED_PAUSE != 0, advertisement & ADVERTISED_ASYMMETRIC != 0) {
+        (false, false) => "none",
+        (true, false) => "both ways",
+        (false, true) => "sending",
+        (true, true) => "both ways, or receiving",
+    }
+}
+
 /// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if it is to loop and [`can_loop`] is false.
 pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<bool> {
     if on && !can_loop(regs) {
@@ -162,6 +191,14 @@ const BMCR_POWER_DOWN: u32 = 1 << 11;
 const BMCR_AUTO: u32 = 1 << 12;
 const BMCR_LOOPBACK: u32 = 1 << 14;
 const BMCR_RESET: u32 = 1 << 15;
+/// Its status, and that negotiation is over.
+const BMSR: u32 = 1;
+const BMSR_NEGOTIATED: u32 = 1 << 5;
+/// What it advertises, and what the partner does.
+const ANAR: u32 = 4;
+const ANLPAR: u32 = 5;
+const ADVERTISED_PAUSE: u32 = 1 << 10;
+const ADVERTISED_ASYMMETRIC: u32 = 1 << 11;
 /// Its identity.
 const ID_1: u32 = 2;
 const ID_2: u32 = 3;
@@ -224,6 +261,35 @@ mod tests {
         let error = set_up(&fake.regs(), MacType::Mac82576).unwrap_err();
         assert!(matches!(&error, Error::Phy { .. }) && error.to_string().contains("register 0"), "{error}");
         assert_eq!(fake.get(SW_FW_SYNC), 0, "given back");
+    }
+
+    #[test]
+    fn pause_is_what_is_set_and_what_both_ends_told() {
+        let told = |control: u32, link_mode: u32, status: u32, partner: u32| {
+            let fake = Fake::new(0x10C9);
+            fake.set(CTRL, control);
+            fake.set(CTRL_EXT, link_mode << 22);
+            fake.on_mdic(move |_, value| {
+                let data = match value >> 16 & 0x1F {
+                    1 => status,
+                    4 => 0x0DE1,
+                    5 => partner,
+                    register => panic!("register {register}"),
+                };
+                value & !0xFFFF | 1 << 28 | data
+            });
+            pause(&fake.regs(), MacType::Mac82576).unwrap()
+        };
+        let obeyed = 1 << 27;
+        assert_eq!(
+            told(obeyed, 0, 0x20, 0x05E1),
+            "obeyed, not sent; advertised: both ways, or receiving; the partner's: both ways"
+        );
+        assert!(told(obeyed | 1 << 28, 0, 0x20, 0x0800).starts_with("obeyed, sent; "));
+        assert!(told(0, 0, 0x20, 0x0800).ends_with("the partner's: sending"));
+        assert!(told(0, 0, 0x20, 0).ends_with("the partner's: none"));
+        assert!(told(0, 0, 0, 0x0C00).ends_with("the partner's: not heard"), "from an earlier negotiation");
+        assert_eq!(told(0, 3, 0x20, 0), "not obeyed, not sent; what the partner can do is not known");
     }
 
     #[test]

@@ -139,14 +139,15 @@ impl<D: Device> intel::Card for Card<D> {
         interrupts::take(regs)
     }
 
-    /// Its PHY.
+    /// Its PHY, and what is done with PAUSE frames.
     fn parts(&self, regs: &Timed<D>) -> Vec<(&'static str, String)> {
         let phy = match phy::identity(regs, self.model.mac) {
             Ok(Some(id)) => format!("{id:#010x}"),
             Ok(None) => "not the internal one".to_owned(),
             Err(error) => error.to_string(),
         };
-        vec![("PHY", phy), ("PAUSE", "obeyed, not sent".to_owned())]
+        let pause = phy::pause(regs, self.model.mac).unwrap_or_else(|error| error.to_string());
+        vec![("PHY", phy), ("PAUSE", pause)]
     }
 
     fn set_promiscuous(&mut self, regs: &Timed<D>, on: bool) -> Result<()> {
