@@ -115,10 +115,13 @@ pub enum Fault {
     },
     /// `pf-refuses`: it refuses whatever it is asked.
     PfRefuses,
-    /// `pf-reset:N`: it takes the N-th message from now, and resets rather than answer it; with 0, the default, at once.
+    /// `pf-reset:N`: it takes the N-th message from now, and resets rather than answer it; with 0, the default, at once. `pf-reset:N:sent` and
+    /// `pf-reset:N:answered` are before and after that.
     PfReset {
         /// Number of the message.
         at: u32,
+        /// How far it has got with that message.
+        phase: MailboxPhase,
     },
     /// `pf-gone`: it resets, and does not come back.
     PfGone,
@@ -134,6 +137,32 @@ pub enum Fault {
         /// Number of steps between two changes, at least 1.
         period: u32,
     },
+}
+
+/// How far the physical function has got with a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MailboxPhase {
+    /// `sent`: it has not acknowledged the message, and never does (PFACK).
+    Sent,
+    /// `taken`: it has acknowledged it, and does not answer.
+    #[default]
+    Taken,
+    /// `answered`: its answer lies in the mailbox (PFSTS), and stays there.
+    Answered,
+}
+
+impl MailboxPhase {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Sent, Self::Taken, Self::Answered];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Taken => "taken",
+            Self::Answered => "answered",
+        }
+    }
 }
 
 /// What drivers share with firmware.
@@ -214,7 +243,7 @@ const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      reta-stuck[:queue], interrupt-lost[:vector], interrupt-storm[:vector], \
                      counter-stuck[:gprc|gptc|gorc|gotc], eeprom-flip[:word], analog-endless, \
-                     pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
+                     pf-silent[:messages], pf-refuses, pf-reset[:message[:sent|taken|answered]], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
 impl Fault {
     /// Whether a device has the part that it is a fault of; if not, who has it.
@@ -272,7 +301,7 @@ impl FromStr for Fault {
             "rx-error-bits" => Self::RxErrorBits { every: at_least_1(1)? },
             "slow-reset" => Self::SlowReset { settle_ms: at_least_1(40)? },
             "pf-silent" => Self::PfSilent { after: or(0)? },
-            "pf-reset" => Self::PfReset { at: or(0)? },
+            "pf-reset" => pf_reset(number.unwrap_or("0")).ok_or_else(bad)?,
             "pf-flood" => Self::PfFlood { period: at_least_1(100)? },
             "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
             "firmware-holds" => {
@@ -316,6 +345,16 @@ impl FromStr for Fault {
     }
 }
 
+/// What stands behind `pf-reset:`.
+fn pf_reset(text: &str) -> Option<Fault> {
+    let Some((at, wanted)) = text.split_once(':') else {
+        return Some(Fault::PfReset { at: text.parse().ok()?, phase: MailboxPhase::default() });
+    };
+    let at = at.parse().ok().filter(|at| *at > 0)?;
+    let phase = MailboxPhase::ALL.into_iter().find(|phase| phase.name() == wanted)?;
+    Some(Fault::PfReset { at, phase })
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -347,7 +386,8 @@ impl fmt::Display for Fault {
             Self::SlowReset { settle_ms } => write!(f, "slow-reset:{settle_ms}"),
             Self::PfSilent { after } => write!(f, "pf-silent:{after}"),
             Self::PfRefuses => f.write_str("pf-refuses"),
-            Self::PfReset { at } => write!(f, "pf-reset:{at}"),
+            Self::PfReset { at, phase: MailboxPhase::Taken } => write!(f, "pf-reset:{at}"),
+            Self::PfReset { at, phase } => write!(f, "pf-reset:{at}:{}", phase.name()),
             Self::PfGone => f.write_str("pf-gone"),
             Self::PfFlood { period } => write!(f, "pf-flood:{period}"),
             Self::PfGarbage => f.write_str("pf-garbage"),
@@ -383,7 +423,7 @@ pub(crate) struct Faults {
 #[derive(Debug, Default)]
 pub(crate) struct PfFaults {
     silent: Option<u32>,
-    reset: Option<u32>,
+    reset: Option<(u32, MailboxPhase)>,
     pub(crate) refuses: bool,
     pub(crate) gone: bool,
     pub(crate) flood: Option<u32>,
@@ -396,14 +436,9 @@ impl PfFaults {
         self.silent.is_some_and(|after| messages >= after)
     }
 
-    /// Whether it resets at message `number`.
-    pub(crate) fn resets_at(&self, number: u32) -> bool {
-        self.reset == Some(number)
-    }
-
-    /// It has, and does not do so again.
-    pub(crate) fn has_reset(&mut self) {
-        self.reset = None;
+    /// Whether it resets in this phase of message `number`; with 0, at once. It does so once.
+    pub(crate) fn resets_at(&mut self, number: u32, phase: MailboxPhase) -> bool {
+        self.reset.take_if(|(at, when)| *at == number && (number == 0 || *when == phase)).is_some()
     }
 }
 
@@ -451,7 +486,7 @@ impl Faults {
             Fault::Removal { after_reads } => self.removal = Some(after_reads),
             Fault::SlowReset { settle_ms } => self.settle = Some(Duration::from_millis(settle_ms.max(1).into())),
             Fault::PfSilent { after } => self.pf.silent = Some(after),
-            Fault::PfReset { at } => self.pf.reset = Some(at),
+            Fault::PfReset { at, phase } => self.pf.reset = Some((at, phase)),
             Fault::PfRefuses => self.pf.refuses = true,
             Fault::PfGone => self.pf.gone = true,
             Fault::PfFlood { period } => self.pf.flood = Some(period.max(1)),
@@ -526,10 +561,13 @@ mod tests {
         .chain(["reta-stuck:3", "interrupt-lost:7", "interrupt-storm:63", "eeprom-flip:18", "analog-endless"])
         .chain(["counter-stuck:gprc", "counter-stuck:gptc", "counter-stuck:gorc", "counter-stuck:gotc"])
         .chain(["pf-silent:2", "pf-refuses", "pf-reset:3", "pf-gone", "pf-flood:9", "pf-garbage"])
+        .chain(["pf-reset:1:sent", "pf-reset:2:answered"])
         {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
         assert_eq!("rx-length-over".parse::<Fault>().unwrap(), Fault::RxLengthOver { length: 65535 });
+        let taken = |at| Fault::PfReset { at, phase: MailboxPhase::Taken };
+        assert_eq!(["pf-reset", "pf-reset:2:taken"].map(|text| text.parse::<Fault>().unwrap()), [taken(0), taken(2)]);
         assert_eq!("firmware-holds".parse::<Fault>().unwrap(), Fault::FirmwareHolds { part: SharedPart::Mac });
         for text in [
             "",
@@ -545,6 +583,9 @@ mod tests {
             "interrupt-storm:256",
             "eeprom-flip:1024",
             "counter-stuck:mpc",
+            "pf-reset:sent",
+            "pf-reset:0:sent",
+            "pf-reset:1:read",
         ] {
             let message = text.parse::<Fault>().unwrap_err().to_string();
             assert!(message.contains("link-flap[:steps]"), "{message}");

@@ -42,7 +42,7 @@ mod wire;
 
 pub use engine::paused;
 pub use error::{Error, WireError};
-pub use fault::{Counter, Fault, SharedPart};
+pub use fault::{Counter, Fault, MailboxPhase, SharedPart};
 pub use model::{DeviceId, ModuleKind, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use spec::check;

@@ -5,7 +5,7 @@ mod common;
 
 use common::{BROADCAST, Driver, ENABLE, Plan, frame, rx};
 use device::{Bar as _, Device as _};
-use softnic::{DeviceId, Fault, OnViolation, StrictNic, Violation};
+use softnic::{DeviceId, Fault, MailboxPhase, OnViolation, StrictNic, Violation};
 
 const VFCTRL: u32 = 0x000;
 const VFLINKS: u32 = 0x010;
@@ -397,7 +397,7 @@ fn strict_the_physical_function_resets_in_mid_exchange() {
     function.driver.start_rx_queue(0);
     assert_eq!(function.receive(&frame(MAC, 60, 1)), Some(0));
     let control = function.driver.device.control();
-    control.inject_fault(Fault::PfReset { at: 2 });
+    control.inject_fault(Fault::PfReset { at: 2, phase: MailboxPhase::Taken });
     assert!(function.granted(&[0x05, 1518]));
     assert!(function.send(&[0x05, 1518]), "taken");
     assert!(function.comes(RSTI));
@@ -426,6 +426,48 @@ fn strict_the_physical_function_resets_in_mid_exchange() {
     function.driver.rx_next[0] = 0;
     function.driver.start_rx_queue(0);
     assert_eq!(function.receive(&frame(MAC, 60, 2)), Some(0));
+}
+
+/// What of an exchange is seen, up to a reset in each of its phases.
+#[test]
+fn strict_a_reset_has_phases() {
+    let ask = [0x05, 1518];
+    let said = [0x100, 1518];
+    for (phase, acknowledged, memory) in [
+        (MailboxPhase::Sent, false, said),
+        (MailboxPhase::Taken, true, said),
+        (MailboxPhase::Answered, true, [GRANTED | 0x05, 1518]),
+    ] {
+        let mut function = Function::speaking(nic(DeviceId::VfX540), 6);
+        let control = function.driver.device.control();
+        control.inject_fault(Fault::PfReset { at: 2, phase });
+        assert!(function.granted(&ask));
+        function.write(VFMAILBOX, VFU);
+        function.seen = 0;
+        ask.iter().zip([VFMBMEM, VFMBMEM + 4]).for_each(|(word, at)| function.write(at, *word));
+        function.write(VFMAILBOX, REQ);
+        assert!(function.comes(RSTI), "{phase:?}");
+        assert_ne!(function.seen & PFSTS, 0, "{phase:?}");
+        assert_eq!(function.seen & PFACK != 0, acknowledged, "{phase:?}");
+        assert_eq!(function.memory()[..2], memory, "{phase:?}");
+        assert!(function.comes(RSTD), "{phase:?}");
+        // Once, and no more.
+        function.write(VFCTRL, 1 << 26);
+        assert!(function.comes(RSTD), "{phase:?}");
+        assert_eq!(function.ask(&[1]).unwrap()[0], 0x8000_0001);
+        assert!(function.granted(&ask) && function.granted(&ask) && function.granted(&ask));
+    }
+}
+
+#[test]
+fn strict_who_has_no_address_chooses_one() {
+    let mut function = Function::new(StrictNic::builder().id(DeviceId::VfX540).mac([0; 6]).grant(2, false).build());
+    function.write(VFCTRL, 1 << 26);
+    assert!(function.comes(RSTD));
+    assert_eq!(function.ask(&[1]).unwrap()[..3], [0x4000_0001, 0, 0]);
+    assert!(function.granted(&[0x02, OTHER_WORDS[0], OTHER_WORDS[1]]), "and is not held to what it never got");
+    function.driver.start_rx_queue(0);
+    assert_eq!(function.receive(&frame([2, 0, 0, 0, 0, 0x43], 60, 1)), Some(0));
 }
 
 #[test]

@@ -185,7 +185,8 @@ impl Pf {
             regs.set(map::RXCTRL, RXEN);
         }
         let [low, high] = words(self.given);
-        if refuses { [kind::RESET | NACK, 0, 0, 0] } else { [kind::RESET | ACK, low, high, 0] }
+        // Without an address to give, it leaves the choice to the function.
+        if refuses || self.given == [0; 6] { [kind::RESET | NACK, 0, 0, 0] } else { [kind::RESET | ACK, low, high, 0] }
     }
 
     fn carry_out(&mut self, regs: &mut RegisterFile, message: &mut Message) -> Answer {
@@ -193,7 +194,7 @@ impl Pf {
         let mac = address(message);
         match message[0] & 0xFFFF {
             kind::SET_MAC => {
-                self.may_have(mac, self.given == mac)?;
+                self.may_have(mac, self.given == mac || self.given == [0; 6])?;
                 self.address = Some(mac);
                 self.write_addresses(regs);
                 Ok(())

@@ -5,6 +5,7 @@ use super::map;
 use super::pf::{Message, OwnHashing, Pf};
 use super::queue::{self, field};
 use super::{DeviceId, Event, Model, Setup};
+use crate::fault::MailboxPhase;
 use crate::violation::{Ring, Violation};
 
 const VFCTRL_RST: u32 = 1 << 26;
@@ -285,6 +286,9 @@ impl Model {
                 let answer = std::mem::take(&mut vf.answer);
                 self.pf_says(vf, &answer);
                 vf.unread = true;
+                if self.faults.pf.resets_at(vf.messages, MailboxPhase::Answered) {
+                    self.pf_goes_down(vf);
+                }
             }
             Turn::ResetDone => vf.mailbox = vf.mailbox & !RSTI | RSTD,
             Turn::Notify(more) if more != 0 && (self.pf_is_asked(vf) || vf.unread || vf.mailbox & VFU != 0) => {
@@ -299,9 +303,13 @@ impl Model {
             return;
         }
         vf.messages = vf.messages.saturating_add(1);
+        if self.faults.pf.resets_at(vf.messages, MailboxPhase::Sent) {
+            self.pf_resets(vf);
+            return;
+        }
         vf.mailbox |= PFACK;
         self.announce();
-        if self.faults.pf.resets_at(vf.messages) {
+        if self.faults.pf.resets_at(vf.messages, MailboxPhase::Taken) {
             self.pf_resets(vf);
             return;
         }
@@ -334,14 +342,19 @@ impl Model {
         self.irq.deliver(&self.regs, self.ticks);
     }
 
-    /// The physical function resets, having said so: nothing is received or sent until the function has reset too.
+    /// The physical function resets, having said so.
     fn pf_resets(&mut self, vf: &mut Vf) {
+        self.pf_goes_down(vf);
+        let said = vf.pf.control();
+        self.pf_says(vf, &[said]);
+    }
+
+    /// It resets: nothing is received or sent until the function has reset too.
+    fn pf_goes_down(&mut self, vf: &mut Vf) {
         self.events.retain(|(_, event)| !matches!(event, Event::Pf(_)));
         vf.pf.stop(&mut self.regs);
         vf.answer.clear();
         self.rx.reconfigure(0);
-        let said = vf.pf.control();
-        self.pf_says(vf, &[said]);
         vf.mailbox |= RSTI;
         self.pf_turn_in(PF_RESET_TICKS, Turn::ResetDone);
     }
@@ -349,9 +362,8 @@ impl Model {
     /// Faults of the physical function that show at once.
     pub(super) fn set_pf_faults(&mut self, vf: &mut Vf) {
         vf.messages = 0;
-        if self.faults.pf.resets_at(0) || self.faults.pf.gone {
+        if self.faults.pf.resets_at(0, MailboxPhase::default()) || self.faults.pf.gone {
             self.pf_resets(vf);
-            self.faults.pf.has_reset();
         }
         if self.faults.pf.gone {
             self.events.retain(|(_, event)| !matches!(event, Event::Pf(_)));

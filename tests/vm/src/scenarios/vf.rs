@@ -7,7 +7,7 @@ use crate::checks::Checks;
 use crate::frames;
 use crate::machine::{Iommu, Machine, Rig, Setup};
 use anyhow::{Result, bail};
-use softnic::Fault;
+use softnic::{Fault, MailboxPhase};
 use std::path::Path;
 
 /// A function of an 82599 and one of an X550, back to back, and two of X540s.
@@ -155,9 +155,15 @@ fn counters(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
 /// The physical function resets in the middle of traffic, and its driver sees to it.
 fn pf_resets(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     vm.sh("ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/tmp/background 2>&1 & echo $! >/tmp/pinger")?;
-    for (about, fault) in [("at once", Fault::PfReset { at: 0 }), ("in mid-exchange", Fault::PfReset { at: 2 })] {
-        vm.nic(0).inject_fault(fault);
-        if matches!(fault, Fault::PfReset { at } if at != 0) {
+    let cases = [
+        ("at once", 0, MailboxPhase::Taken),
+        ("at a message", 2, MailboxPhase::Sent),
+        ("when it has taken one", 2, MailboxPhase::Taken),
+        ("when it has answered one", 2, MailboxPhase::Answered),
+    ];
+    for (about, at, phase) in cases {
+        vm.nic(0).inject_fault(Fault::PfReset { at, phase });
+        if at != 0 {
             vm.sh("ip -n n0 link set e0 down; ip -n n0 link set e0 up")?;
         }
         let said = vm.try_sh(
@@ -241,7 +247,7 @@ pub(super) fn ours(rig: &Rig, checks: &mut Checks) -> Result<()> {
     forwarded(&mut vm, checks, folders[0].path(), &as_user(&fwd), 0)?;
     forwarded(&mut vm, checks, folders[1].path(), &as_user(&behind(&fwd)), 2)?;
     start_ours(&mut vm, &as_user(&fwd))?;
-    vm.nic(1).inject_fault(Fault::PfReset { at: 0 });
+    vm.nic(1).inject_fault(Fault::PfReset { at: 0, phase: MailboxPhase::Taken });
     let said = vm.sh("for try in $(seq 100); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
          kill -0 $(cat /tmp/pid) 2>/dev/null || echo ended; grep '^fwd: ' /tmp/said")?;
     checks.contains("a physical function resets: fwd has ended", &said, "ended");
