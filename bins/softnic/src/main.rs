@@ -29,7 +29,7 @@ struct Args {
     /// Pairs of a socket and the device behind it, such as /tmp/a.sock 'a?wire=gen' /tmp/b.sock 'b?wire=sink'.
     ///
     /// A device is NAME?key=value&...; keys: wire (gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), size, flows, count,
-    /// rate, mode, id (10f9, 10fb, x540, x550; virtual functions: 10ed, 1515, 1565), module (dac, long-dac, active-dac, sr, lr, dual-sr, dual-sr-1g, 1g-sx, 1g-lx, 1g-t, liar, stuck, stuck-data, none, or a file such as ./sfp.bin that ethtool -m DEV raw on has written), queues and trust (of virtual functions: 1, 2 or 4; on or off), mac, link, fault, trace (a file: what the driver writes to registers, a line each) and trace-reads (on: what it reads too); for peer loss, loss-burst, duplicate, reorder, delay, jitter, buffer, recovery, seed, after. A capture IN is replayed as fast as the driver takes it; OUT may be a pipe.
+    /// rate, mode, id (10f9, 10fb, x540, x550; virtual functions: 10ed, 1515, 1565), module (dac, long-dac, active-dac, sr, lr, dual-sr, dual-sr-1g, 1g-sx, 1g-lx, 1g-t, liar, stuck, stuck-data, none, or a file such as ./sfp.bin that ethtool -m DEV raw on has written), queues, trust and api (of virtual functions: 1, 2 or 4; on or off; 1.0 to 1.7), mac, link, fault, trace (a file: what the driver writes to registers, a line each) and trace-reads (on: what it reads too); for peer loss, loss-burst, duplicate, reorder, delay, jitter, buffer, recovery, seed, after. A capture IN is replayed as fast as the driver takes it; OUT may be a pipe.
     #[arg(required = true, value_name = "SOCKET NAME?wire=...")]
     devices: Vec<String>,
 

@@ -158,8 +158,11 @@ impl<D: Device> intel::Card for Card<D> {
 
     fn capabilities(&self, _: &Registers<D>) -> Capabilities {
         let Queues { transmit, receive } = self.grant.queues;
+        // Who speaks 1.0 has no long frames on an 82599.
+        let is_short = self.model.mac == MacType::Mac82599 && self.grant.api < Api::V1_1;
         let mut capabilities = Capabilities::new();
-        (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (receive, transmit, 9216);
+        (capabilities.rx_queues, capabilities.tx_queues) = (receive, transmit);
+        capabilities.mtu = if is_short { 1500 } else { 9216 };
         capabilities.rss =
             (self.model.mac == MacType::X550).then(|| RssCapabilities::new(receive, RETA_ENTRIES, HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous) = (true, self.grant.mode == Mode::Everything);

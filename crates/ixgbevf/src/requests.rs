@@ -27,9 +27,9 @@ pub enum Api {
     V1_0,
     /// 1.1: queues can be asked for.
     V1_1,
-    /// 1.2: which frames are received can be chosen.
+    /// 1.2: hash key and table can be asked for, and groups that were not asked for can be received.
     V1_2,
-    /// 1.3: all frames among them.
+    /// 1.3: all frames can be received, though not on an 82599.
     V1_3,
 }
 

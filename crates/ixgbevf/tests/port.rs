@@ -4,9 +4,9 @@
 use ethdev::{
     Cause, MacAddress, Port as _, PortConfig, PortError as _, Reta, Rss, RxQueue as _, TxQueue as _, hash_ipv4,
 };
-use ixgbevf::{Config, Error, Opened};
+use ixgbevf::{Api, Config, Error, Opened};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
-use softnic::{DeviceId, Fault, MailboxPhase, StrictControl, StrictNic};
+use softnic::{DeviceId, Fault, MailboxApi, MailboxPhase, StrictControl, StrictNic};
 use std::time::{Duration, Instant};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x42];
@@ -245,6 +245,84 @@ fn receive_modes_are_what_is_granted() {
     }
 }
 
+#[test]
+fn each_version_of_the_api_has_what_it_has() {
+    for newest in MailboxApi::ALL {
+        let spoken = match newest {
+            MailboxApi::V1_0 => Api::V1_0,
+            MailboxApi::V1_1 => Api::V1_1,
+            MailboxApi::V1_2 => Api::V1_2,
+            _ => Api::V1_3,
+        };
+        for id in ALL {
+            speaks(id, newest, spoken);
+        }
+    }
+}
+
+fn speaks(id: DeviceId, newest: MailboxApi, spoken: Api) {
+    let about = format!("{id:?}, {newest:?}");
+    let open = |config: PortConfig| {
+        let (device, pool) = (StrictNic::builder().id(id).mac(MAC).api(newest).build(), pool());
+        let nic = device.control();
+        let opened = ixgbevf::open(device, &Config::from(config), &pool)?;
+        Ok::<_, Error>(Bench { nic, opened, cache: pool.cache(), batch: Batch::with_capacity(32), pool })
+    };
+    // Queues from 1.1 on.
+    let queues = if spoken < Api::V1_1 { 1 } else { 4 };
+    let refused = open(PortConfig { rx_queues: queues + 1, ..small() }).err().unwrap().to_string();
+    assert!(refused.starts_with("rx_queues"), "{about}: {refused}");
+    // Long frames, but on an 82599 from 1.1 on.
+    let is_short = id == DeviceId::Vf82599 && spoken < Api::V1_1;
+    let mtu = if is_short { 1500 } else { 9000 };
+    if is_short {
+        let refused = open(PortConfig { mtu: 1501, ..small() }).err().unwrap();
+        assert!(matches!(refused, Error::Refused { .. }), "{about}: {refused}");
+    }
+    let mut bench = open(PortConfig { mtu, rx_queues: queues, tx_queues: queues, ..small() }).unwrap();
+    let port = &mut bench.opened.port;
+    let capabilities = port.capabilities();
+    assert_eq!(port.api(), spoken, "{about}");
+    assert_eq!((capabilities.rx_queues, capabilities.tx_queues), (queues, queues), "{about}");
+    assert_eq!(capabilities.mtu, if is_short { 1500 } else { 9216 }, "{about}");
+    // Key and table from 1.2 on, but an X550 knows its own.
+    assert_eq!(port.hashing().is_ok(), id == DeviceId::VfX550 || spoken >= Api::V1_2, "{about}");
+    // Groups of others from 1.2 on, all frames from 1.3 on, but on an 82599; one's own and those that were asked for always.
+    let (groups, others) = (spoken >= Api::V1_2, spoken >= Api::V1_3 && id != DeviceId::Vf82599);
+    assert_eq!(capabilities.set_promiscuous, others, "{about}");
+    let longest = frame(MAC, usize::from(mtu) + 14);
+    bench.nic.inject(&longest);
+    bench.forward();
+    assert!(bench.nic.transmitted() == [longest], "{about}");
+    assert!(bench.arrives(&frame([0xFF; 6], 60)).is_some(), "{about}");
+    assert_eq!([OTHER, GROUP].map(|to| bench.arrives(&frame(to, 60)).is_some()), [others, groups], "{about}");
+    bench.opened.port.set_promiscuous(false).unwrap();
+    assert_eq!(bench.opened.port.set_all_multicast(true).is_ok(), groups, "{about}");
+    let outcome = bench.opened.port.set_promiscuous(true);
+    assert!(if others { outcome.is_ok() } else { matches!(outcome, Err(Error::Refused { .. })) }, "{about}");
+    bench.opened.port.set_groups(&[group(7)]).unwrap();
+    assert_eq!(heard(&mut bench, &[7]), [7], "{about}");
+    // Addresses, VLANs and the longest frame always.
+    bench.opened.port.set_mac(MacAddress(OTHER)).unwrap();
+    assert!(bench.arrives(&frame(OTHER, 60)).is_some(), "{about}");
+    bench.opened.port.set_vlan(42, true).unwrap();
+    let mut tagged = frame(OTHER, 64);
+    tagged[12..16].copy_from_slice(&[0x81, 0, 0, 42]);
+    assert!(bench.arrives(&tagged).is_some(), "{about}");
+    bench.opened.port.set_mtu(1000).unwrap();
+    // Sent from each queue.
+    let sent: Vec<_> = (60..60 + usize::from(queues)).map(|len| frame(GROUP, len)).collect();
+    for (queue, bytes) in bench.opened.tx.iter_mut().zip(&sent) {
+        bench.batch.push(bench.cache.alloc_from(bytes).unwrap()).unwrap();
+        assert_eq!(queue.send(&mut bench.cache, &mut bench.batch), 1, "{about}");
+    }
+    bench.nic.step_until_idle(20);
+    let mut out = bench.nic.transmitted();
+    out.sort_by_key(Vec::len);
+    assert!(out == sent, "{about}: {} frames", out.len());
+    bench.ends_well();
+}
+
 /// A group with a hash of its own for each number below 4096.
 fn group(number: u16) -> MacAddress {
     let [low, high] = (number << 4).to_le_bytes();
@@ -432,7 +510,7 @@ fn a_physical_function_that_fails_at_the_beginning_is_told() {
     ];
     std::thread::scope(|scope| {
         for (fault, cause) in cases {
-            scope.spawn(move || assert!(fails_at_the_beginning(DeviceId::VfX540, MAC, fault, cause)));
+            scope.spawn(move || assert!(fails_at_the_beginning(function(DeviceId::VfX540, true).0, fault, cause)));
         }
     });
 }
@@ -441,17 +519,21 @@ fn a_physical_function_that_fails_at_the_beginning_is_told() {
 fn a_physical_function_that_resets_at_any_message_of_the_start_is_told() {
     // Reset, API, queues, longest frame and receive mode. An 82599 refuses the most of these; who has no address says which it takes.
     let starts = [
-        (DeviceId::Vf82599, MAC, 6),
-        (DeviceId::VfX540, MAC, 5),
-        (DeviceId::VfX550, MAC, 5),
-        (DeviceId::VfX540, [0; 6], 6),
+        (DeviceId::Vf82599, MAC, MailboxApi::V1_7, 6),
+        (DeviceId::VfX540, MAC, MailboxApi::V1_7, 5),
+        (DeviceId::VfX550, MAC, MailboxApi::V1_7, 5),
+        (DeviceId::VfX540, [0; 6], MailboxApi::V1_7, 6),
+        // Three versions are refused, and there is no mode.
+        (DeviceId::VfX540, MAC, MailboxApi::V1_0, 6),
     ];
     std::thread::scope(|scope| {
         for phase in MailboxPhase::ALL {
             scope.spawn(move || {
-                for (id, mac, messages) in starts {
-                    let fails =
-                        |at: &u32| fails_at_the_beginning(id, mac, Fault::PfReset { at: *at, phase }, Cause::PfReset);
+                for (id, mac, api, messages) in starts {
+                    let fails = |at: &u32| {
+                        let builder = StrictNic::builder().id(id).mac(mac).api(api);
+                        fails_at_the_beginning(builder.build(), Fault::PfReset { at: *at, phase }, Cause::PfReset)
+                    };
                     assert_eq!((1..).take_while(fails).count(), messages, "{id:?}, {phase:?}");
                 }
             });
@@ -460,20 +542,19 @@ fn a_physical_function_that_resets_at_any_message_of_the_start_is_told() {
 }
 
 /// Whether opening fails, which it does as it should.
-fn fails_at_the_beginning(id: DeviceId, mac: [u8; 6], fault: Fault, cause: Cause) -> bool {
-    let (device, pool) = (StrictNic::builder().id(id).mac(mac).build(), pool());
+fn fails_at_the_beginning(device: StrictNic, fault: Fault, cause: Cause) -> bool {
+    let pool = pool();
     device.control().inject_fault(fault);
     let begun = Instant::now();
     let outcome = ixgbevf::open(device, &Config::from(small()), &pool);
     let fails = outcome.is_err();
     match outcome {
-        Err(error) => assert!(
-            error.known_cause() == Some(cause) && error.to_string().lines().count() == 1,
-            "{id:?}, {fault:?}: {error}"
-        ),
+        Err(error) => {
+            assert!(error.known_cause() == Some(cause) && error.to_string().lines().count() == 1, "{fault:?}: {error}")
+        }
         Ok(opened) => drop(opened.close().unwrap()),
     }
-    assert_eq!(pool.away(), 0, "{id:?}, {fault:?}");
+    assert_eq!(pool.away(), 0, "{fault:?}");
     assert!(begun.elapsed() < BOUND, "{fault:?}: {:?}", begun.elapsed());
     fails
 }

@@ -43,7 +43,7 @@ mod wire;
 pub use engine::paused;
 pub use error::{Error, WireError};
 pub use fault::{Counter, Fault, MailboxPhase, SharedPart};
-pub use model::{DeviceId, ModuleKind, Step};
+pub use model::{DeviceId, MailboxApi, ModuleKind, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use spec::check;
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};

@@ -35,6 +35,7 @@ pub(crate) use id::IDS;
 pub(crate) use interrupts::InterruptSink;
 pub(crate) use pages::Pages;
 pub(crate) use pf::Grant;
+pub use pf::MailboxApi;
 pub(crate) use queue::Doorbells;
 
 use crate::WireError;

@@ -32,6 +32,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage, or a file with the memory of one (see below) | `dac` |
 /// | `queues` | of virtual functions: pairs that they are given, `1`, `2` or `4` | `4` |
 /// | `trust` | of virtual functions: `on` if they may have other addresses than their own, send from others, and have all frames and the hash key, or `off` | `on` |
+/// | `api` | of virtual functions: the newest version of the mailbox's messages, `1.0` to `1.7` ([`MailboxApi`](crate::MailboxApi)) | `1.7` |
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |

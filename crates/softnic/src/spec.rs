@@ -1,6 +1,6 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
-use crate::model::{Grant, IDS, KINDS, Pages};
+use crate::model::{Grant, IDS, KINDS, MailboxApi, Pages};
 use crate::trace::TraceSpec;
 use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, check_tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
@@ -37,8 +37,20 @@ pub(crate) enum WireSpec {
 }
 
 const KEYS: &str =
-    "wire, size, flows, count, rate, mode, id, module, queues, trust, mac, link, fault, trace, trace-reads";
+    "wire, size, flows, count, rate, mode, id, module, queues, trust, api, mac, link, fault, trace, trace-reads";
 const WIRES: &str = "gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT";
+
+/// Versions of what functions say to each other.
+const APIS: &[(&str, MailboxApi)] = &[
+    ("1.0", MailboxApi::V1_0),
+    ("1.1", MailboxApi::V1_1),
+    ("1.2", MailboxApi::V1_2),
+    ("1.3", MailboxApi::V1_3),
+    ("1.4", MailboxApi::V1_4),
+    ("1.5", MailboxApi::V1_5),
+    ("1.6", MailboxApi::V1_6),
+    ("1.7", MailboxApi::V1_7),
+];
 
 /// The keys and values of a specification, as written.
 #[derive(Default)]
@@ -53,6 +65,7 @@ struct Pairs<'s> {
     module: Option<&'s str>,
     queues: Option<&'s str>,
     trust: Option<&'s str>,
+    api: Option<&'s str>,
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
@@ -105,8 +118,8 @@ impl FromStr for Spec {
             return Err(bad("module belongs to id=10fb, which has a cage for it"));
         }
         let grant = pairs.grant()?;
-        if !id.is_virtual() && [pairs.queues, pairs.trust].iter().any(Option::is_some) {
-            return Err(bad("queues and trust belong to virtual functions: id=10ed, 1515 or 1565"));
+        if !id.is_virtual() && [pairs.queues, pairs.trust, pairs.api].iter().any(Option::is_some) {
+            return Err(bad("queues, trust and api belong to virtual functions: id=10ed, 1515 or 1565"));
         }
         let link = one_of("link", pairs.link, &[("up", true), ("down", false)], true)?;
         let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<Vec<Fault>, _>>()?;
@@ -147,6 +160,7 @@ impl<'s> Pairs<'s> {
                 "module" => &mut pairs.module,
                 "queues" => &mut pairs.queues,
                 "trust" => &mut pairs.trust,
+                "api" => &mut pairs.api,
                 "mac" => &mut pairs.mac,
                 "link" => &mut pairs.link,
                 "trace" => &mut pairs.trace,
@@ -185,7 +199,8 @@ impl<'s> Pairs<'s> {
         let granted = Grant::default();
         let queues = one_of("queues", self.queues, &[("1", 1), ("2", 2), ("4", 4)], granted.queues)?;
         let trusted = one_of("trust", self.trust, &[("on", true), ("off", false)], granted.trusted)?;
-        Ok(Grant { queues, trusted })
+        let newest = one_of("api", self.api, APIS, granted.newest)?;
+        Ok(Grant { queues, trusted, newest })
     }
 
     fn wire(&self, name: &str, mac: [u8; 6]) -> Result<Option<WireSpec>, Error> {
@@ -373,6 +388,8 @@ mod tests {
             ("a?queues=2", "virtual functions"),
             ("a?id=1515&queues=3", "1, 2, 4"),
             ("a?id=1515&trust=some", "on, off"),
+            ("a?api=1.1", "virtual functions"),
+            ("a?id=1515&api=2.0", "1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7"),
             ("a?fault=pf-gone", "virtual functions"),
             ("a?mac=01:00:00:00:00:01", "unicast"),
             ("a?mac=02:00:00:00:00", "six"),

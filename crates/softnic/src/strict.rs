@@ -4,7 +4,7 @@ use crate::dma::{AddressSpace, SoftMapper};
 use crate::model::{Grant, Model, Setup};
 use crate::spec::derived_mac;
 use crate::wire::{MemoryPort, MemoryWire};
-use crate::{DeviceId, Fault, ModuleKind, OnViolation, Step, Violation, WireCounters};
+use crate::{DeviceId, Fault, MailboxApi, ModuleKind, OnViolation, Step, Violation, WireCounters};
 use device::{Bar, Device, DmaDomain, PciIds};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -200,7 +200,14 @@ impl StrictBuilder {
     /// addresses than its own, frames from others, all frames, and the hash key (default true).
     #[must_use]
     pub fn grant(mut self, queues: u16, trusted: bool) -> Self {
-        self.setup.grant = Grant { queues: queues.clamp(1, 4), trusted };
+        self.setup.grant = Grant { queues: queues.clamp(1, 4), trusted, ..self.setup.grant };
+        self
+    }
+
+    /// Sets the newest version that the physical function speaks; default 1.7.
+    #[must_use]
+    pub fn api(mut self, newest: MailboxApi) -> Self {
+        self.setup.grant.newest = newest;
         self
     }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{BROADCAST, Driver, ENABLE, Plan, frame, rx};
 use device::{Bar as _, Device as _};
-use softnic::{DeviceId, Fault, MailboxPhase, OnViolation, StrictNic, Violation};
+use softnic::{DeviceId, Fault, MailboxApi, MailboxPhase, OnViolation, StrictNic, Violation};
 
 const VFCTRL: u32 = 0x000;
 const VFLINKS: u32 = 0x010;
@@ -165,7 +165,7 @@ fn strict_nothing_is_granted_before_the_reset() {
 fn strict_each_version_of_the_api_has_its_requests() {
     // Versions as numbered, and the first that has a request; 1 is 2.0, which nobody speaks.
     let mut function = Function::reset(nic(DeviceId::VfX540));
-    for api in [1, 7, 8, u32::MAX] {
+    for api in [1, 6, 9, u32::MAX] {
         assert!(!function.granted(&[8, api]), "API {api}");
     }
     for (request, first) in [
@@ -184,27 +184,46 @@ fn strict_each_version_of_the_api_has_its_requests() {
         (&[0x0D], u32::MAX),
         (&[0x0E], u32::MAX),
         (&[0x11], u32::MAX),
+        (&[0x12, 3], 8),
         (&[0x77], u32::MAX),
         (&[0x02, 1, 0], u32::MAX),
         (&[0x02, 0, 0], u32::MAX),
         (&[0x05, 67], u32::MAX),
         (&[0x05, 9729], u32::MAX),
     ] {
-        for api in [0, 2, 3, 4, 5, 6] {
+        for api in [0, 2, 3, 4, 5, 7, 8] {
             assert!(function.granted(&[8, api]));
             assert_eq!(function.granted(request), api >= first, "{request:x?} under API {api}");
         }
     }
     assert_eq!(function.ask(&[9]).unwrap()[1..5], [4, 4, 0, 0], "queues each way, VLAN, default queue");
+    assert_eq!(function.ask(&[0x12, 3]).unwrap()[1], 1, "IPsec, and not VMware's mailbox");
     assert!(function.granted(&[0x0C, 0]));
     assert!(function.send(&[0x8000_0009]) && !function.comes(PFSTS), "an answer is no request");
-    let mut function = Function::speaking(nic(DeviceId::Vf82599), 6);
+    let mut function = Function::speaking(nic(DeviceId::Vf82599), 8);
     assert!(!function.granted(&[0x0C, 3]), "an 82599 gives no function everything");
 }
 
 #[test]
+fn strict_the_newest_version_can_be_chosen() {
+    for (newest, number) in MailboxApi::ALL.into_iter().zip([0, 2, 3, 4, 5, 6, 7, 8]) {
+        let mut function = Function::reset(StrictNic::builder().id(DeviceId::Vf82599).mac(MAC).api(newest).build());
+        let granted: Vec<_> = (0..10).filter(|api| function.granted(&[8, *api])).collect();
+        let wanted: Vec<_> =
+            [0, 2, 3, 4, 5, 6, 7, 8].into_iter().filter(|api| *api <= number && (*api != 6 || number == 6)).collect();
+        assert_eq!(granted, wanted, "{newest:?}");
+        assert!(function.granted(&[8, number]));
+        // Long frames are for all who speak 1.1, or for nobody.
+        assert!(function.granted(&[5, 1518]), "{newest:?}");
+        assert_eq!(function.granted(&[5, 1519]), number > 0, "{newest:?}");
+        assert!(function.granted(&[8, 0]));
+        assert_eq!(function.granted(&[5, 1518]), number == 0, "{newest:?}");
+    }
+}
+
+#[test]
 fn strict_who_is_not_trusted_gets_less() {
-    let mut function = Function::speaking(untrusted(DeviceId::VfX540), 6);
+    let mut function = Function::speaking(untrusted(DeviceId::VfX540), 8);
     assert_eq!(function.ask(&[9]).unwrap()[1], 2);
     assert!(function.granted(&[0x02, MAC_WORDS[0], MAC_WORDS[1]]), "the address it was given");
     assert!(!function.granted(&[0x02, OTHER_WORDS[0], OTHER_WORDS[1]]));
@@ -266,7 +285,7 @@ fn strict_frames_pass_by_what_was_asked_for() {
 /// The table of groups is everybody's, so a group stays in it until a function resets, for which it is set up anew.
 #[test]
 fn strict_groups_go_with_a_reset() {
-    let mut function = Function::speaking(untrusted(DeviceId::VfX540), 6);
+    let mut function = Function::speaking(untrusted(DeviceId::VfX540), 8);
     assert!(function.granted(&[0x0C, 1]));
     function.driver.start_rx_queue(0);
     let group = frame([1, 0, 0x5E, 0, 0x12, 0x34], 60, 1);
@@ -276,7 +295,7 @@ fn strict_groups_go_with_a_reset() {
     assert!(function.granted(&[0x1_0003, 7]));
     assert_eq!(function.receive(&group), Some(0));
     assert_eq!(function.ask(&[1]).unwrap()[0], 0x8000_0001);
-    assert!(function.granted(&[8, 6]) && function.granted(&[0x0C, 1]));
+    assert!(function.granted(&[8, 8]) && function.granted(&[0x0C, 1]));
     assert_eq!(function.receive(&group), None);
     assert_eq!(function.receive(&frame(MAC, 60, 2)), Some(0));
     assert!(function.granted(&[0x1_0003, 0x341]));
@@ -285,7 +304,7 @@ fn strict_groups_go_with_a_reset() {
 
 #[test]
 fn strict_counters_neither_clear_nor_go_with_a_reset() {
-    let mut function = Function::speaking(nic(DeviceId::VfX540), 6);
+    let mut function = Function::speaking(nic(DeviceId::VfX540), 8);
     function.start_tx();
     function.driver.start_rx_queue(0);
     for _ in 0..3 {
@@ -310,7 +329,7 @@ fn strict_counters_neither_clear_nor_go_with_a_reset() {
 #[test]
 fn strict_flows_spread_as_the_table_says() {
     for (id, queues) in [(DeviceId::Vf82599, 2), (DeviceId::VfX550, 4)] {
-        let mut function = Function::speaking(nic(id), 6);
+        let mut function = Function::speaking(nic(id), 8);
         assert!(function.granted(&[5, 1518]));
         (0..queues).for_each(|queue| function.driver.start_rx_queue(queue));
         let table = function.ask(&[0x0A]).unwrap();
@@ -367,7 +386,7 @@ fn strict_the_mailbox_and_queues_have_interrupts() {
 
 #[test]
 fn strict_the_physical_function_fails() {
-    let mut function = Function::speaking(nic(DeviceId::VfX540), 6);
+    let mut function = Function::speaking(nic(DeviceId::VfX540), 8);
     let control = function.driver.device.control();
     control.inject_fault(Fault::PfRefuses);
     assert!(!function.granted(&[0x05, 1518]));
@@ -392,7 +411,7 @@ fn strict_the_physical_function_fails() {
 
 #[test]
 fn strict_the_physical_function_resets_in_mid_exchange() {
-    let mut function = Function::speaking(nic(DeviceId::VfX540), 6);
+    let mut function = Function::speaking(nic(DeviceId::VfX540), 8);
     function.start_tx();
     function.driver.start_rx_queue(0);
     assert_eq!(function.receive(&frame(MAC, 60, 1)), Some(0));
@@ -438,7 +457,7 @@ fn strict_a_reset_has_phases() {
         (MailboxPhase::Taken, true, said),
         (MailboxPhase::Answered, true, [GRANTED | 0x05, 1518]),
     ] {
-        let mut function = Function::speaking(nic(DeviceId::VfX540), 6);
+        let mut function = Function::speaking(nic(DeviceId::VfX540), 8);
         let control = function.driver.device.control();
         control.inject_fault(Fault::PfReset { at: 2, phase });
         assert!(function.granted(&ask));

@@ -1,5 +1,5 @@
 //! The driver of the physical function, as a virtual one meets it: what it answers in the mailbox, and how it sets the card's
-//! filters (datasheet 7.10; the messages are those of Linux's `ixgbe`, from API 1.0 to 1.5).
+//! filters (datasheet 7.10; the messages are those of Linux's `ixgbe`, from API 1.0 to 1.7).
 
 use super::DeviceId;
 use super::map::{self, RegisterFile};
@@ -28,21 +28,56 @@ mod kind {
     pub(super) const RSS_KEY: u32 = 0x0B;
     pub(super) const XCAST: u32 = 0x0C;
     pub(super) const LINK_STATE: u32 = 0x10;
+    /// Of 1.7, as 0x11 is of 1.6: the card's link, which it tells on later cards only.
+    pub(super) const FEATURES: u32 = 0x12;
     /// What the physical function says of its own accord.
     pub(super) const CONTROL: u32 = 0x0100;
 }
 
-/// Versions as they are numbered on the wire: 1.0 is 0, 2.0 was never spoken, and 1.1 to 1.5 follow.
-const API_1_0: u32 = 0;
-const API_1_1: u32 = 2;
-const API_1_2: u32 = 3;
-const API_1_3: u32 = 4;
-const API_1_5: u32 = 6;
+/// A version of what a virtual function and the physical one say to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum MailboxApi {
+    /// 1.0: one queue; long frames not on an 82599.
+    V1_0,
+    /// 1.1: queues can be asked for.
+    V1_1,
+    /// 1.2: and the hash table and key, and groups of others.
+    V1_2,
+    /// 1.3: and all frames.
+    V1_3,
+    /// 1.4: and IPsec, which the model refuses. The newest of Linux before 6.18.
+    V1_4,
+    /// 1.5: another way to hold the mailbox's memory, which VMware's physical function has and Linux's has not. It is granted where it is the
+    /// newest only.
+    V1_5,
+    /// 1.6: and the state of the card's link, which cards from the E610 on tell.
+    V1_6,
+    /// 1.7: and which of these features there are.
+    #[default]
+    V1_7,
+}
+
+impl MailboxApi {
+    /// All of them, the oldest first.
+    pub const ALL: [Self; 8] =
+        [Self::V1_0, Self::V1_1, Self::V1_2, Self::V1_3, Self::V1_4, Self::V1_5, Self::V1_6, Self::V1_7];
+
+    /// The version of a number in a message: 1.0 is 0, 2.0 was never spoken, and 1.1 to 1.7 follow.
+    fn of(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::V1_0),
+            _ => Self::ALL.get(1..)?.get(number.checked_sub(2)? as usize).copied(),
+        }
+    }
+}
 
 /// Shortest MTU, and longest frame with CRC, that it takes for SET_LPE.
 const LEAST_FRAME: u32 = 68;
 const MOST_FRAME: u32 = 9728;
 const STANDARD_FRAME: u32 = 1518;
+/// What the answer to FEATURES is made of: IPsec; VMware's way to hold the memory is never there.
+const FEATURE_IPSEC: u32 = 1;
 /// Addresses of a function besides its own.
 const MOST_ADDRESSES: usize = 15;
 /// VLAN ids that the filter of pools has places for (VLVF).
@@ -65,11 +100,13 @@ pub(crate) struct Grant {
     /// Whether it may have other addresses than the one it was given, send from others, see all frames, and read hash key and
     /// table.
     pub(crate) trusted: bool,
+    /// The newest version that is spoken with it.
+    pub(crate) newest: MailboxApi,
 }
 
 impl Default for Grant {
     fn default() -> Self {
-        Self { queues: 4, trusted: true }
+        Self { queues: 4, trusted: true, newest: MailboxApi::default() }
     }
 }
 
@@ -88,7 +125,7 @@ pub(super) struct Pf {
     given: [u8; 6],
     /// Whether the function has been reset, and may ask for more.
     clear_to_send: bool,
-    api: u32,
+    api: MailboxApi,
     /// The function's own address, and others.
     address: Option<[u8; 6]>,
     others: Vec<[u8; 6]>,
@@ -99,7 +136,7 @@ pub(super) struct Pf {
 impl Pf {
     pub(super) fn new(id: DeviceId, grant: Grant, given: [u8; 6]) -> Self {
         let others = Vec::new();
-        Self { id, grant, given, clear_to_send: false, api: API_1_0, address: None, others, transmits: false }
+        Self { id, grant, given, clear_to_send: false, api: MailboxApi::V1_0, address: None, others, transmits: false }
     }
 
     /// Sets the card up as it is before the function's first message, which it has to send anew after each reset.
@@ -118,8 +155,7 @@ impl Pf {
         ] {
             regs.set(register, regs.get(register) | bits);
         }
-        // An 82599 has one limit for all functions, and Linux gives long frames to all or none.
-        let longest = if self.id == DeviceId::Vf82599 { MOST_FRAME } else { STANDARD_FRAME };
+        let longest = if self.has_long_frames() { MOST_FRAME } else { STANDARD_FRAME };
         regs.set(map::MAXFRS, longest << 16);
         for (at, word) in (map::RSSRK..).step_by(4).zip(self.key()) {
             regs.set(at, word);
@@ -137,7 +173,7 @@ impl Pf {
     /// The filters of a function that has just been reset.
     fn filter(&mut self, regs: &mut RegisterFile) {
         self.others.clear();
-        self.api = API_1_0;
+        self.api = MailboxApi::V1_0;
         regs.set(map::FCTRL, FCTRL_BAM);
         regs.set(map::MCSTCTRL, 0);
         regs.set(map::VLNCTRL, 0x4000_8100);
@@ -145,6 +181,11 @@ impl Pf {
         // Set up anew, without the groups of this function.
         (0..128).for_each(|word| regs.set(map::MTA + 4 * word, 0));
         self.write_addresses(regs);
+    }
+
+    /// An 82599 has one limit for all functions, and Linux gives long frames to all or none: to none where 1.0 is all that is spoken.
+    fn has_long_frames(&self) -> bool {
+        self.id == DeviceId::Vf82599 && self.grant.newest > MailboxApi::V1_0
     }
 
     /// What it says of its own accord.
@@ -212,12 +253,9 @@ impl Pf {
             }
             kind::SET_VLAN => set_vlan(regs, argument & 0xFFF, count != 0),
             kind::SET_LPE => self.set_longest(regs, argument),
-            kind::API if argument == API_1_0 || (API_1_1..=API_1_5).contains(&argument) => {
-                self.api = argument;
-                Ok(())
-            }
+            kind::API => self.agree(argument),
             kind::QUEUES => {
-                self.speaks(API_1_1)?;
+                self.speaks(MailboxApi::V1_1)?;
                 let queues = u32::from(self.grant.queues);
                 // No VLAN of the function's own that it knows nothing of; queue 0 by default.
                 message[1..5].copy_from_slice(&[queues, queues, 0, 0]);
@@ -235,16 +273,28 @@ impl Pf {
             }
             kind::XCAST => self.set_mode(regs, &mut message[1]),
             kind::LINK_STATE => {
-                self.speaks(API_1_2)?;
+                self.speaks(MailboxApi::V1_2)?;
                 message[1] = 1;
                 Ok(())
             }
-            // IPsec among them.
+            kind::FEATURES => {
+                self.speaks(MailboxApi::V1_7)?;
+                message[1] &= FEATURE_IPSEC;
+                Ok(())
+            }
+            // IPsec among them, which Linux's has and does not allow as long as it is not told to.
             _ => Err(Refused),
         }
     }
 
-    fn speaks(&self, least: u32) -> Answer {
+    fn agree(&mut self, number: u32) -> Answer {
+        let newest = self.grant.newest;
+        let spoken = |api: &MailboxApi| *api <= newest && (*api != MailboxApi::V1_5 || newest == MailboxApi::V1_5);
+        self.api = MailboxApi::of(number).filter(spoken).ok_or(Refused)?;
+        Ok(())
+    }
+
+    fn speaks(&self, least: MailboxApi) -> Answer {
         if self.api >= least { Ok(()) } else { Err(Refused) }
     }
 
@@ -254,7 +304,7 @@ impl Pf {
     }
 
     fn may_ask_for_hashing(&self) -> Answer {
-        self.speaks(API_1_2)?;
+        self.speaks(MailboxApi::V1_2)?;
         if self.grant.trusted { Ok(()) } else { Err(Refused) }
     }
 
@@ -283,15 +333,18 @@ impl Pf {
         }
     }
 
-    /// SET_LPE. On an 82599, functions that speak 1.0 cannot have long frames, and receive nothing while others can.
+    /// SET_LPE. On an 82599, functions that speak 1.0 cannot have long frames, and receive nothing while others can; one that asks for more
+    /// than there is receives nothing either.
     fn set_longest(&self, regs: &mut RegisterFile, bytes: u32) -> Answer {
         if !(LEAST_FRAME..=MOST_FRAME).contains(&bytes) {
             return Err(Refused);
         }
         if self.id == DeviceId::Vf82599 {
-            let spoken = self.speaks(API_1_1);
-            regs.set(map::RXCTRL, if spoken.is_ok() { RXEN } else { 0 });
-            spoken?;
+            let fits = if self.has_long_frames() { self.api >= MailboxApi::V1_1 } else { bytes <= STANDARD_FRAME };
+            regs.set(map::RXCTRL, if fits { RXEN } else { 0 });
+            if !fits {
+                return Err(Refused);
+            }
         }
         // Never less: others may need more.
         let longest = bytes.max(regs.get(map::MAXFRS) >> 16);
@@ -301,7 +354,7 @@ impl Pf {
 
     /// UPDATE_XCAST_MODE: broadcasts, groups asked for, all groups, everything. One who is not trusted gets the second at most.
     fn set_mode(&self, regs: &mut RegisterFile, mode: &mut u32) -> Answer {
-        self.speaks(if *mode == 3 { API_1_3 } else { API_1_2 })?;
+        self.speaks(if *mode == 3 { MailboxApi::V1_3 } else { MailboxApi::V1_2 })?;
         if *mode > 1 && !self.grant.trusted {
             *mode = 1;
         }
