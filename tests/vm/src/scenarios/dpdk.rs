@@ -20,8 +20,8 @@ struct Run {
 }
 
 /// DPDK 24.11, and 22.11 of Debian 12.
-const NEW: &str = "dpdk-testpmd";
-const OLD: &str = "dpdk-testpmd-old";
+pub(super) const NEW: &str = "dpdk-testpmd";
+pub(super) const OLD: &str = "dpdk-testpmd-old";
 
 const VECTOR: Run = Run {
     about: "vector path, io",

@@ -57,7 +57,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),
     of(
         "linux-vf",
-        "Linux's ixgbevf on functions of an 82599 and an X550, and a physical function that resets",
+        "Linux's ixgbevf on functions of an 82599, an X540 and an X550, and a physical function that resets",
         vf::linux,
     ),
     of("linux-vf-old", "the same with Debian 12's kernel", vf::linux).on(Kernel::Old),
@@ -66,7 +66,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("dpdk-x550", "DPDK's net_ixgbe, and an older one, on an X550 and an X540", dpdk::copper),
     of(
         "dpdk-vf",
-        "DPDK's net_ixgbe_vf on functions of an 82599, an X540 and an X550: two queues, long frames",
+        "DPDK's net_ixgbe_vf, and an older one, on functions of an 82599, an X540 and an X550: two queues, long frames",
         vf::dpdk,
     ),
     of(
@@ -88,7 +88,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
     of(
         "ours-selftest",
-        "fwd selftest on an 82599, an X540, one that is broken, QEMU's 82576 and virtio",
+        "fwd selftest on an 82599, an X540, an X550, a VF, one that is broken, QEMU's 82576 and virtio",
         selftest::cards,
     ),
     of("ours-igb", "fwd l2 on QEMU's 82576 behind an IOMMU, with Linux's igb at both ends", igb::forward),
