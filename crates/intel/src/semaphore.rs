@@ -23,7 +23,8 @@ pub struct Semaphores<F> {
 }
 
 impl<F: Family> Semaphores<F> {
-    /// What Intel's drivers wait for a holder, but for those of the X550.
+    /// What Intel's drivers wait for a holder, but for those of the X550: 200 looks, 5 ms apart. The X550's datasheet gives a program as
+    /// long (11.8.4.1).
     pub const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 
     /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go within
@@ -188,7 +189,9 @@ impl<F> fmt::Debug for Semaphores<F> {
 
 const SMBI: Bits = Bits::new(0, 0);
 const SWESMBI: Bits = Bits::new(1, 1);
-/// How long SWSM and REGSMP may be held by others: what Intel's drivers wait (2000 looks, 50 us apart).
+/// How long SWSM and REGSMP may be held by others: what Intel's drivers wait (2000 looks, 50 us apart). It covers one access to SW_FW_SYNC
+/// only (82599 10.5.4).
 const LOCK_LIMIT: Duration = Duration::from_millis(100);
-/// How long giving back may take, for which each of three waits of the lock may come to its end: no datasheet has this, as there nobody is out of time.
+/// How long giving back may take, for which each of three waits of the lock may come to its end: no datasheet has this, as there nobody is
+/// out of time.
 const RELEASE_LIMIT: Duration = Duration::from_millis(300);

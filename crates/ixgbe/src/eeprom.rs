@@ -214,7 +214,8 @@ const LIST_END: u16 = 0xFFFF;
 const NOT_AFTER_82599: [u16; 2] = [0x04, 0x05];
 /// Pointers to sections of an X550 (of PCI Express) that do not begin with their length, and how many words they have.
 const FIXED_ON_X550: [(u16, u16); 3] = [(0x06, 0x24), (0x07, 8), (0x08, 8)];
-/// A thousand times what a word takes, so that all of the check fits into its second; Intel's drivers wait half a second for each.
+/// A thousand times what a word takes, so that all of the check fits into its second; Intel's drivers wait half a second for each (100,000
+/// looks, 5 us apart). Software polls EERD.DONE (8.2.3.2).
 const WORD_LIMIT: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ const SUCCESS: u8 = 1;
 const MOST_WORDS: u16 = 64;
 /// The word of the block at which those of the EEPROM begin.
 const DATA: u32 = 3;
-/// How long its vendor's drivers wait.
+/// How long Intel's drivers wait for the answer to a command (X550 datasheet 11.8.2), looking every millisecond.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

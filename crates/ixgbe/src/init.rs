@@ -70,8 +70,8 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
     })
 }
 
-/// Sets up flow control (3.7.7, 4.6.3.2): no PAUSE frames are sent, and received ones are obeyed if the configuration says so. The level from which
-/// one would be asked for is set all the same.
+/// Sets up flow control (3.7.7, 4.6.3.2): no PAUSE frames are sent, and received ones are obeyed if the configuration says so. The level
+/// from which one would be asked for is set all the same.
 pub(crate) fn flow_control<D: Device>(regs: &Registers<D>, config: &Config, mac: MacType) -> Result<()> {
     modify(regs, MFLCN, |value| {
         let value = value & !(mflcn::PMCF.mask() | mflcn::RPFCE.mask());
@@ -268,7 +268,8 @@ const RESET_PAUSE: Duration = Duration::from_millis(1);
 /// 5.2.5.3.2: what Intel's drivers wait for the last completion, and how long they clear the buffers.
 const LAST_COMPLETION: Duration = Duration::from_millis(3);
 const BUFFERS_CLEAR_PULSE: Duration = Duration::from_micros(20);
-/// How long an X550's firmware may take to turn the receiver off, with the semaphore that goes before.
+/// How long an X550's firmware may take to turn the receiver off (X550 datasheet 11.8.3.2), with the semaphore that goes before:
+/// twice what Intel's drivers give to a command. They then turn it off themselves, as is done here.
 const FIRMWARE_LIMIT: Duration = Duration::from_secs(1);
 
 const VLAN_ETHERTYPE: u32 = 0x8100;

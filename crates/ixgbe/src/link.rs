@@ -311,19 +311,21 @@ const LMS_10G_SERIAL: u32 = 3;
 const PARALLEL_CX4: u32 = 2;
 /// AUTOC2.PMA_SERIAL: SFI.
 const SERIAL_SFI: u32 = 2;
-/// How long the link may take at one rate of a module that has two: what Intel's drivers wait.
+/// How long the link may take at one rate of a module that has two: what Intel's drivers wait, who go by the timer of backplanes (IEEE
+/// 802.3 73.10.2, link_fail_inhibit_timer).
 pub(crate) const RATE_LIMIT: Duration = Duration::from_millis(500);
-/// How long a look at a port without a link may take: somebody may keep a semaphore.
+/// How long a look at a port without a link may take: somebody may keep a semaphore (10.5.4). A choice of our own, so that a program that
+/// asks for the link does not stop for longer.
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(500);
-/// How long the look after one that failed may take: a holder of a semaphore counts as dead meanwhile.
+/// How long the look after one that failed may take: a holder of a semaphore counts as dead meanwhile (10.5.4).
 pub(crate) const PATIENT_LOOK_LIMIT: Duration = LOOK_LIMIT.saturating_add(Semaphores::<regs::Ixgbe>::HOLDER_LIMIT);
-/// How long no look follows one that failed.
+/// How long no look follows one that failed: our own choice too.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_secs(5);
-/// How long a module takes to change its rate: what Intel's drivers wait.
+/// How long a module takes to change its rate: what Intel's drivers wait after they have set SDP5.
 const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(10);
-/// How long Intel's drivers give auto-negotiation to begin.
+/// How long Intel's drivers give auto-negotiation to leave its idle state (AUTOC, ANLP1) after a restart: ten looks, 4 to 8 ms apart.
 const NEGOTIATION_LIMIT: Duration = Duration::from_millis(80);
 
 #[cfg(test)]

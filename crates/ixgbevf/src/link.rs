@@ -47,7 +47,8 @@ fn decode(value: u32) -> LinkStatus {
     LinkStatus { up: true, speed_mbps }
 }
 
-/// How often, and how long between: as Linux does.
+/// How often, and how long between: as Linux's and DPDK's drivers do, which say that an 82599's link with SFP+ modules and cables takes up
+/// to 500 us to be told rightly.
 const SETTLING_LOOKS: u32 = 5;
 const SETTLING: Duration = Duration::from_micros(100);
 
