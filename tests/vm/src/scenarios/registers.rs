@@ -1,5 +1,5 @@
-//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X540, an X550 and a virtual function until its link is up, side by
-//! side, and how long Linux's and ours take until they see it up where somebody is at the other end.
+//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X540, an X550 and their virtual functions until their link is
+//! up, side by side, and how long Linux's and ours take until they see it up where somebody is at the other end.
 
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -11,8 +11,8 @@ use std::path::Path;
 /// What others write and ours does not, each with the reason.
 const REVIEWED: &str = include_str!("../../../../crates/ixgbe/REGISTERS.md");
 const DRIVERS: [&str; 3] = ["Linux", "DPDK", "Ringway"];
-/// Cards of a kind: one for each driver, and two that have a link, for Linux's and ours.
-const OF_A_KIND: usize = DRIVERS.len() + 2;
+/// Of cards of a kind, those that Linux has: one that each driver starts, and one that has a link.
+const OF_LINUX: [usize; 2] = [0, DRIVERS.len()];
 /// Ours is opened so often at most; the shortest time counts, as a machine that does other things too only adds to it.
 const OPENINGS: usize = 3;
 /// What ours may take longer than Linux's in spite of that: parts in a hundred, and microseconds.
@@ -46,32 +46,43 @@ impl Card {
     fn is_function(&self) -> bool {
         self.module == "ixgbevf"
     }
+
+    /// How many there are of it: one for each driver, and two that have a link, for Linux's and ours. That of a function is its card's, and
+    /// up before.
+    fn count(&self) -> usize {
+        DRIVERS.len() + if self.is_function() { 0 } else { 2 }
+    }
 }
 
-const CARDS: [Card; 4] = [
+const CARDS: [Card; 6] = [
     Card { id: "10fb", module: "ixgbe", heading: "# ", inherits: false },
     Card { id: "x540", module: "ixgbe", heading: "\n## X540", inherits: true },
     Card { id: "x550", module: "ixgbe", heading: "\n## X550", inherits: true },
     Card { id: "10ed", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
+    Card { id: "1515", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
+    Card { id: "1565", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
 ];
 
-/// For each card five of a machine: one for each of the drivers, without a link when it finds them, and one for each of those whose time is
+/// For each card some of a machine: one for each of the drivers, without a link when it finds them, and one for each of those whose time is
 /// taken, with a link.
 pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let trace = |nic: usize| folder.path().join(nic.to_string());
-    let count = CARDS.len() * OF_A_KIND;
-    let spec = |nic: usize| {
-        let id = CARDS[nic / OF_A_KIND].id;
-        let how = if nic % OF_A_KIND < DRIVERS.len() { "link=down" } else { "trace-reads=on" };
-        format!("nic-{nic}?id={id}&{how}&trace={}", trace(nic).display())
-    };
-    let nics: Vec<_> = (0..count).map(spec).collect();
+    let (mut nics, mut firsts, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    for card in &CARDS {
+        firsts.push(nics.len());
+        for number in 0..card.count() {
+            let (nic, id) = (nics.len(), card.id);
+            let how = if number < DRIVERS.len() { "link=down" } else { "trace-reads=on" };
+            nics.push(format!("nic-{nic}?id={id}&{how}&trace={}", trace(nic).display()));
+            if !OF_LINUX.contains(&number) {
+                ours.push(place(nic));
+            }
+        }
+    }
     let nics: Vec<&str> = nics.iter().map(String::as_str).collect();
     let setup = Setup { nics: &nics, iommu: Iommu::Full, huge_pages: 128, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
-    let of_linux = [0, DRIVERS.len()];
-    let ours: Vec<_> = (0..count).filter(|nic| !of_linux.contains(&(nic % OF_A_KIND))).map(place).collect();
     vm.sh(&format!(
         "modprobe vfio-pci
          for nic in {}; do
@@ -80,7 +91,7 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
          done",
         ours.join(" ")
     ))?;
-    for (card, first) in CARDS.iter().zip((0..).step_by(OF_A_KIND)) {
+    for (card, first) in CARDS.iter().zip(firsts) {
         println!("           {}", card.id);
         vm.sh(&format!("modprobe {}", card.module))?;
         linux(&mut vm, checks, first)?;
@@ -94,14 +105,13 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
         });
         let ours = Start::read(&trace(first + 2))?;
         super::ours::finish(&mut vm, &command)?;
-        // The link of a function is its card's, and up before.
         if !card.is_function() {
             let times = [first + DRIVERS.len(), first + DRIVERS.len() + 1].map(|nic| (nic, trace(nic)));
             let [(nic, trace), (our_nic, our_trace)] = &times;
             let linux_time = linux_time(&mut vm, checks, *nic, trace)?;
             compete(checks, linux_time, our_time(&mut vm, *our_nic, our_trace)?);
         }
-        let lost = (first..first + OF_A_KIND).any(|nic| vm.nic(nic).wire_error().is_some());
+        let lost = (first..first + card.count()).any(|nic| vm.nic(nic).wire_error().is_some());
         checks.that(!lost, "the traces are whole");
         compare(checks, card, &[linux, dpdk, ours]);
     }
