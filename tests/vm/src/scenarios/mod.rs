@@ -81,7 +81,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
     of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
-    of("ours-queues", "fwd l2 with RSS and a worker for each queue, on an 82599 and an X550", ours::queues),
+    of("ours-queues", "fwd l2 with RSS and a worker for each queue, on 82599s, an X550 and an X540", ours::queues),
     of("ours-interrupts", "fwd l2 that sleeps until the card wakes it, and polls under load", ours::interrupts),
     of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),

@@ -140,30 +140,40 @@ fn recorded(folder: &Path, nic: usize) -> u64 {
     frames::read(&folder.join(format!("out{nic}")), |_| ()).map_or(0, u64::from)
 }
 
+/// Cards that get as many frames of as many flows each, by twos.
+const SPREAD: [&str; 4] = [
+    "a?wire=gen&flows=1024&count=100000",
+    "b?id=x550&wire=gen&flows=1024&count=100000",
+    "c?id=x540&wire=gen&flows=1024&count=100000",
+    "d?id=10fb&wire=gen&flows=1024&count=100000",
+];
+
 /// Several queues, a worker for each.
 pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     const FRAMES: u64 = 100_000;
-    let nics = &["a?wire=gen&flows=1024&count=100000", "b?id=x550&wire=gen&flows=1024&count=100000"];
-    let setup = Setup { nics, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
+    let setup = Setup { nics: &SPREAD, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
-    vm.sh(GIVE)?;
     let lcores = "'(0,0,0),(0,1,1),(1,0,2),(1,1,3)'";
-    let run = as_user(&format!("fwd l2 {PORTS} --queues 2 --lcores {lcores}"));
-    let report = run_until(&mut vm, &run, |vm| (0..2).all(|nic| vm.nic(nic).wire_counters().sent >= FRAMES))?;
-    checks.equal("two queues a port, a worker each: forwarded", report["forwarded"].as_u64(), Some(2 * FRAMES));
-    checks.equal("  drops", report["drops"].to_string(), "{}".to_owned());
-    for nic in [0, 1] {
-        checks.equal(format!("  frames that NIC {nic} sent"), vm.nic(nic).wire_counters().sent, FRAMES);
-        // Flows are even, so queues are nearly so; and a worker sends by its own queue.
-        for (way, name) in [("received", "rx_queues"), ("sent", "tx_queues")] {
-            let queues = report["ports"][nic][name].as_array().into_iter().flatten();
-            let packets: Vec<_> = queues.map(|queue| queue["packets"].as_u64().unwrap_or(0)).collect();
-            let fair =
-                packets.len() == 2 && packets.iter().all(|packets| (FRAMES * 2 / 5..FRAMES * 3 / 5).contains(packets));
-            checks.that(fair && packets.iter().sum::<u64>() == FRAMES, format!("  {way} by queue: {packets:?}"));
+    for (first, others) in [(0, PORTS), (2, "0000:00:07.0 0000:00:08.0")] {
+        let pair = [first, first + 1];
+        vm.sh(&PORTS.split(' ').zip(others.split(' ')).fold(GIVE.to_owned(), |give, (a, b)| give.replace(a, b)))?;
+        let run = as_user(&format!("fwd l2 {others} --queues 2 --lcores {lcores}"));
+        let report = run_until(&mut vm, &run, |vm| pair.iter().all(|nic| vm.nic(*nic).wire_counters().sent >= FRAMES))?;
+        checks.equal("two queues a port, a worker each: forwarded", report["forwarded"].as_u64(), Some(2 * FRAMES));
+        checks.equal("  drops", report["drops"].to_string(), "{}".to_owned());
+        for (port, nic) in pair.into_iter().enumerate() {
+            checks.equal(format!("  frames that {} sent", SPREAD[nic]), vm.nic(nic).wire_counters().sent, FRAMES);
+            // Flows are even, so queues are nearly so; and a worker sends by its own queue.
+            for (way, name) in [("received", "rx_queues"), ("sent", "tx_queues")] {
+                let queues = report["ports"][port][name].as_array().into_iter().flatten();
+                let packets: Vec<_> = queues.map(|queue| queue["packets"].as_u64().unwrap_or(0)).collect();
+                let fair = packets.len() == 2
+                    && packets.iter().all(|packets| (FRAMES * 2 / 5..FRAMES * 3 / 5).contains(packets));
+                checks.that(fair && packets.iter().sum::<u64>() == FRAMES, format!("  {way} by queue: {packets:?}"));
+            }
         }
+        are_quiet(checks, &vm, pair);
     }
-    quiet(checks, &vm);
     Ok(())
 }
 
@@ -332,7 +342,12 @@ pub(super) fn finish(vm: &mut Machine, command: &str) -> Result<Value> {
 
 /// The model saw nothing that the datasheet forbids, and nothing is going on any more.
 pub(super) fn quiet(checks: &mut Checks, vm: &Machine) {
-    for nic in [0, 1] {
+    are_quiet(checks, vm, [0, 1]);
+}
+
+/// As [`quiet`], of these NICs.
+fn are_quiet(checks: &mut Checks, vm: &Machine, nics: [usize; 2]) {
+    for nic in nics {
         let (count, first) = vm.nic(nic).violations();
         checks.that(count == 0, format!("nothing that the datasheet forbids was done to NIC {nic}: {first:?}"));
         let before = vm.nic(nic).dma_accesses();
