@@ -176,15 +176,22 @@ fn pings(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
          for try in $(seq 60); do ip netns exec n0 ping -c 1 -W 1 10.9.0.2 >/dev/null && break; done
          {ping} || cat /tmp/said
          head -c 3000000 /dev/urandom >/tmp/data; sum=$(sha256sum </tmp/data)
-         ip netns exec n1 timeout 120 socat -u TCP-LISTEN:7000 CREATE:/tmp/copy >/dev/null 2>&1 & server=$!
-         for try in $(seq 300); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
-         ip netns exec n0 timeout 120 socat -u FILE:/tmp/data TCP:10.9.0.2:7000; wait $server
-         [ \"$(sha256sum </tmp/copy)\" = \"$sum\" ] && echo same data
+         for from in 0 1; do
+             to=$((1 - from))
+             ip netns exec n$to timeout 120 socat -u TCP-LISTEN:7000 CREATE:/tmp/copy >/dev/null 2>&1 & server=$!
+             for try in $(seq 300); do ip netns exec n$to netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
+             ip netns exec n$from timeout 120 socat -u FILE:/tmp/data TCP:10.9.0.$((to + 1)):7000; wait $server
+             [ \"$(sha256sum </tmp/copy)\" = \"$sum\" ] && echo same data from n$from
+             rm /tmp/copy
+         done
          kill $pinger; kill -INT $(cat /tmp/pid)
          for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done; cat /tmp/said"
     ))?;
     checks.equal("killed in mid-traffic and started at once, it does again", answered(&said, 10), 2);
-    checks.contains("  3 MB over TCP arrive as they were sent", &said, "same data");
+    for from in ["n0", "n1"] {
+        let same = format!("same data from {from}");
+        checks.contains(format!("  3 MB over TCP from {from} arrive as they were sent"), &said, &same);
+    }
     checks.contains("  and ends when it is told to", &said, "forwarded");
     Ok(())
 }
