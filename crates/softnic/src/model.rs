@@ -24,6 +24,7 @@ mod rx;
 mod rx_sums;
 mod rx_write;
 mod stats;
+mod steering;
 mod tx;
 mod tx_frame;
 mod vf;

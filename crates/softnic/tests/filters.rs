@@ -169,6 +169,46 @@ fn rss_steers_by_the_table() {
     assert_eq!(driver.receive(0).unwrap().low >> 32, 0, "RSS off");
 }
 
+/// EtherTypes (ETQF, ETQS; 7.1.2.3) and five-tuples (7.1.2.5) lead to a queue before RSS does.
+#[test]
+fn filters_lead_to_queues() {
+    const ON: u32 = 1 << 31;
+    let mut driver = start(Plan { queues: 4, ..Plan::default() });
+    let queue_of = |driver: &mut Driver<StrictNic>, frame: &[u8]| {
+        driver.device.inject(frame);
+        driver.device.step();
+        (0..4).find(|queue| driver.receive(*queue).is_some())
+    };
+    let mut typed = frame(BROADCAST, 60, 0);
+    typed[12..14].copy_from_slice(&[0x88, 0xB5]);
+    let [to, other, fragment] = [(9, false), (10, false), (9, true)]
+        .map(|(port, fragment)| udp([10, 0, 0, 1], 5, [10, 0, 0, 2], port, fragment));
+    for frame in [&typed, &to] {
+        assert_eq!(queue_of(&mut driver, frame), Some(0), "no filter");
+    }
+    driver.write(0x5128 + 8, ON | 0x88B5);
+    assert_eq!(queue_of(&mut driver, &typed), Some(0), "ETQS.Queue_Enable is off");
+    driver.write(0xEC00 + 8, ON | 1 << 16);
+    assert_eq!(queue_of(&mut driver, &typed), Some(1));
+    // Filter 7: all five, and another of a lower priority: UDP.
+    let at = 4 * 7;
+    driver.write(0xE000 + at, u32::from_le_bytes([10, 0, 0, 1]));
+    driver.write(0xE200 + at, u32::from_le_bytes([10, 0, 0, 2]));
+    driver.write(0xE400 + at, u32::from_le_bytes([0, 5, 0, 9]));
+    driver.write(0xE800 + at, 2 << 21);
+    driver.write(0xE600 + at, ON | 1 << 30 | 2 << 2 | 1);
+    driver.write(0xE800, 3 << 21);
+    driver.write(0xE600, ON | 1 << 30 | 0xF << 25 | 1 << 2 | 1);
+    assert_eq!([&to, &other, &fragment].map(|frame| queue_of(&mut driver, frame)), [Some(2), Some(3), Some(0)]);
+    // Without the destination port, and then of another protocol.
+    driver.write(0xE600 + at, ON | 1 << 30 | 1 << 28 | 2 << 2 | 1);
+    assert_eq!(queue_of(&mut driver, &other), Some(2));
+    driver.write(0xE600 + at, ON | 1 << 30 | 2 << 2);
+    assert_eq!(queue_of(&mut driver, &to), Some(3), "TCP");
+    driver.write(0xE600, 0);
+    assert_eq!(queue_of(&mut driver, &to), Some(0), "off again");
+}
+
 #[test]
 fn strict_statistics() {
     let mut driver = start(Plan { queues: 2, ..Plan::default() });

@@ -133,6 +133,13 @@ pub(crate) const SECTXSTAT: u32 = 0x8804;
 pub(crate) const SECRXCTRL: u32 = 0x8D00;
 pub(crate) const SECRXSTAT: u32 = 0x8D04;
 pub(crate) const VFTA: u32 = 0xA000;
+pub(crate) const ETQF: u32 = 0x5128;
+pub(crate) const SAQF: u32 = 0xE000;
+pub(crate) const DAQF: u32 = 0xE200;
+pub(crate) const SDPQF: u32 = 0xE400;
+pub(crate) const FTQF: u32 = 0xE600;
+pub(crate) const L34T_IMIR: u32 = 0xE800;
+pub(crate) const ETQS: u32 = 0xEC00;
 pub(crate) const FDIRCTRL: u32 = 0xEE00;
 pub(crate) const ERETA: u32 = 0xEE80;
 pub(crate) const FDIRCMD: u32 = 0xEE2C;
@@ -307,7 +314,7 @@ const MAP: &[Line] = &[
     rw("VLNCTRL", VLNCTRL).reset(0x8100),
     rw("MCSTCTRL", MCSTCTRL).keeps(7).reserved(!7),
     rw("FCRXCTRL", 0x5100),
-    rw("ETQF", 0x5128).of(8, 4),
+    rw("ETQF", ETQF).of(8, 4),
     rw("VT_CTL", 0x51B0),
     rw("VFRE", 0x51E0).of(2, 4),
     rw("MTA", MTA).of(128, 4),
@@ -332,14 +339,14 @@ const MAP: &[Line] = &[
     rw("RAL", RAL_HIGH + 0x80).of(112, 8),
     rw("RAH", RAL_HIGH + 0x84).of(112, 8).keeps(RAH_KEEPS),
     rw("MPSAR", 0xA600).of(256, 4),
-    rw("SAQF", 0xE000).of(128, 4),
-    rw("DAQF", 0xE200).of(128, 4),
-    rw("SDPQF", 0xE400).of(128, 4),
-    rw("FTQF", 0xE600).of(128, 4),
-    rw("L34T_IMIR", 0xE800).of(128, 4),
+    rw("SAQF", SAQF).of(128, 4),
+    rw("DAQF", DAQF).of(128, 4),
+    rw("SDPQF", SDPQF).of(128, 4),
+    rw("FTQF", FTQF).of(128, 4),
+    rw("L34T_IMIR", L34T_IMIR).of(128, 4),
     rw("PSRTYPE", 0xEA00).of(16, 4).same_as(PSRTYPE, 4),
     rw("PSRTYPE", 0xEA40).of(48, 4),
-    rw("ETQS", 0xEC00).of(8, 4),
+    rw("ETQS", ETQS).of(8, 4),
     rw("SYNQF", 0xEC30),
     rw("FDIRCTRL", FDIRCTRL),
     rw("FDIRSIPv6", 0xEE0C).of(3, 4),

@@ -8,6 +8,7 @@ use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
+use super::steering::Steering;
 use super::{DeviceId, Io, WORK, copying, packet_bytes, rx_sums};
 use crate::dma::Unmapped;
 use crate::fault::RxFaults;
@@ -30,6 +31,8 @@ pub(super) struct Receive {
     active: Vec<u16>,
     filters: Filters,
     toeplitz: Option<Toeplitz>,
+    /// Filters before RSS; `None` until they are gathered from the registers.
+    steering: Option<Steering>,
     reta: Box<[u8]>,
     mrqc: u32,
     hash_in_descriptor: bool,
@@ -65,6 +68,7 @@ impl Receive {
             active: Vec::new(),
             filters: Filters::default(),
             toeplitz: None,
+            steering: None,
             reta: vec![0; id.table().0].into(),
             mrqc: 0,
             hash_in_descriptor: false,
@@ -91,6 +95,9 @@ impl Receive {
         self.dirty = true;
         if (map::RSSRK..map::RSSRK + 40).contains(&offset) {
             self.toeplitz = None;
+        }
+        if Steering::owns(offset) {
+            self.steering = None;
         }
     }
 
@@ -170,7 +177,9 @@ impl Receive {
             return Outcome::Dropped;
         }
         let flow = Flow::parse(frame, ethertype, if tag.is_some() { 18 } else { 14 });
+        let led = self.steering.as_ref().and_then(|filters| filters.queue(frame, ethertype, &flow));
         let (kind, hash, number) = self.steer(frame, &flow, faults.queue);
+        let number = led.unwrap_or(number);
         let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Outcome::Dropped };
         let strip_tag = tag.filter(|_| queue.vlan_strip);
         let bytes = contents(&mut self.scratch, frame, strip_tag.is_some(), self.strip_crc);
@@ -293,6 +302,9 @@ impl Receive {
         self.strip_crc = regs.get(map::HLREG0) & RXCRCSTRP != 0;
         if self.toeplitz.is_none() && self.mrqc & 0xF == MRQC_RSS {
             self.toeplitz = Some(Toeplitz::from_registers(regs));
+        }
+        if self.steering.is_none() {
+            self.steering = Some(Steering::gather(regs));
         }
         let mask = (1 << self.id.table().1) - 1;
         let words = (map::RETA..map::RETA + 128).step_by(4).chain((map::ERETA..).step_by(4));
