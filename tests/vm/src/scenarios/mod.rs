@@ -71,7 +71,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of(
         "registers",
-        "what Linux's, DPDK's and our driver write to an 82599, an X540, an X550 and their VFs until they are up, side by side",
+        "what Linux's, DPDK's and our driver write to 82599s, an X540, an X550 and their VFs until they are up, side by side",
         registers::starts,
     ),
     of(

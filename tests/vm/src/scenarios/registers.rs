@@ -1,5 +1,5 @@
-//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X540, an X550 and their virtual functions until their link is
-//! up, side by side, and how long Linux's and ours take until they see it up where somebody is at the other end.
+//! What Linux's, DPDK's and our driver write to the registers of 82599s, an X540, an X550 and their virtual functions until their link is up,
+//! side by side, and how long Linux's and ours take until they see it up where somebody is at the other end.
 
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -54,8 +54,9 @@ impl Card {
     }
 }
 
-const CARDS: [Card; 6] = [
+const CARDS: [Card; 7] = [
     Card { id: "10fb", module: "ixgbe", heading: "# ", inherits: false },
+    Card { id: "10f9", module: "ixgbe", heading: "\n## CX4", inherits: true },
     Card { id: "x540", module: "ixgbe", heading: "\n## X540", inherits: true },
     Card { id: "x550", module: "ixgbe", heading: "\n## X550", inherits: true },
     Card { id: "10ed", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
