@@ -91,8 +91,16 @@ fn shown(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
 /// Both ways, short and by TCP, byte for byte; and what `ethtool -S` counts of it, as the wire.
 fn traffic(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
     guest.pings(checks, &[0, 1, 2, 3], "at first")?;
+    // Large receive offload is taken and does nothing; virtual functions are not offered.
+    let said = guest.sh("for i in 0 1 2 3; do
+             ip netns exec n$i ethtool -K e$i lro on
+             ip netns exec n$i ethtool -k e$i | grep 'large-receive-offload: on'
+             [ -e /sys/bus/pci/devices/0000:00:0$((5 + i)).0/sriov_totalvfs ] && echo functions
+         done; linked 0 1 2 3")?;
+    checks.equal("ethtool -K lro on is taken", said.matches("offload: on").count(), NICS.len());
+    checks.that(!said.contains("functions"), "no card offers virtual functions");
     guest.sh("mkfifo /tmp/hold; head -c 2000000 /dev/urandom >/tmp/data")?;
-    for (from, to) in [(0, 1), (1, 0), (2, 3)] {
+    for (from, to) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
         let said = guest.sh(&format!(
             "ip netns exec n{to} sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
              for try in $(seq 100); do ip netns exec n{to} netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
