@@ -390,34 +390,45 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A card to which more comes than Linux takes, when it is to say stop and when it is not.
+/// Cards to which more comes than Linux takes, when they are to say stop and when they are not.
 pub(super) fn pause(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let nics = ["a?id=10fb&wire=gen&size=1500&rate=1000000&mode=drop&link=down"];
+    const MISSED: u64 = 300_000;
+    let nics = ["a?id=10fb", "b?id=x540", "c?id=x550"]
+        .map(|nic| format!("{nic}&wire=gen&size=1500&rate=1000000&mode=drop&link=down"));
+    let nics = nics.each_ref().map(String::as_str);
     let mut vm = rig.boot(&Setup { nics: &nics, kernel: QUIET, ..Setup::default() })?;
-    vm.sh("modprobe ixgbe; ip link set $(ls /sys/bus/pci/devices/0000:00:05.0/net) name e0 up")?;
-    let mut before = (0, 0);
+    vm.sh("modprobe ixgbe
+         for i in 0 1 2; do ip link set $(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net) name e$i up; done")?;
+    let counted = |vm: &Machine| [0, 1, 2].map(|nic| vm.nic(nic).wire_counters());
+    let mut before = counted(&vm);
     for tx in ["on", "off"] {
         // Nothing is asked of the guest while frames come.
-        vm.sh(&format!("ethtool -A e0 autoneg off rx on tx {tx}"))?;
-        vm.nic(0).set_link(true);
-        let counted = |vm: &Machine| vm.nic(0).wire_counters();
+        vm.sh(&format!("for i in 0 1 2; do ethtool -A e$i autoneg off rx on tx {tx}; done"))?;
+        let link = |vm: &Machine, up| (0..nics.len()).for_each(|nic| vm.nic(nic).set_link(up));
+        link(&vm, true);
         vm.until("frames that are too many", |vm| {
-            counted(vm).missed > before.1 + 1_000_000 && (tx == "off" || counted(vm).sent > 0)
+            let late = |(now, before): (softnic::WireCounters, softnic::WireCounters)| {
+                now.missed > before.missed + MISSED && (tx == "off" || now.sent > 0)
+            };
+            counted(vm).into_iter().zip(before).all(late)
         });
-        vm.nic(0).set_link(false);
-        let said = vm.sh("ethtool -S e0")?;
-        let of = |name| ethtool(&said).get(name).copied();
-        let [stop, go] = ["tx_flow_control_xoff", "tx_flow_control_xon"].map(|name| of(name).unwrap_or(0));
-        let counters = counted(&vm);
-        checks.that(
-            (counters.sent > before.0) == (tx == "on"),
-            format!("tx {tx}: {} frames sent before, {} after", before.0, counters.sent),
-        );
-        checks.equal(format!("  ethtool -S: {stop} XOFF and {go} XON, all in all"), stop + go, counters.sent);
-        checks.that(stop > 0 && stop >= go, "  XOFF before XON");
-        checks.equal("  ethtool -S: frames of its own", of("tx_packets"), Some(0));
-        checks.equal("  ethtool -S: missed", of("rx_missed_errors"), Some(counters.missed));
-        before = (counters.sent, counters.missed);
+        link(&vm, false);
+        for (nic, counters) in counted(&vm).into_iter().enumerate() {
+            let said = vm.sh(&format!("ethtool -S e{nic}; ethtool -a e{nic} | tr -d ' \\t\\n'"))?;
+            checks.contains(format!("{}: ethtool -a says tx {tx}", nics[nic]), &said, &format!("RX:onTX:{tx}"));
+            let of = |name| ethtool(&said).get(name).copied();
+            let [stop, go] = ["tx_flow_control_xoff", "tx_flow_control_xon"].map(|name| of(name).unwrap_or(0));
+            let sent_before = before[nic].sent;
+            checks.that(
+                (counters.sent > sent_before) == (tx == "on"),
+                format!("  {sent_before} frames sent before, {} after", counters.sent),
+            );
+            checks.equal(format!("  ethtool -S: {stop} XOFF and {go} XON, all in all"), stop + go, counters.sent);
+            checks.that(stop > 0 && stop >= go, "  XOFF before XON");
+            checks.equal("  ethtool -S: frames of its own", of("tx_packets"), Some(0));
+            checks.equal("  ethtool -S: missed", of("rx_missed_errors"), Some(counters.missed));
+            before[nic] = counters;
+        }
     }
     none_forbidden(checks, &vm, &nics);
     Ok(())
