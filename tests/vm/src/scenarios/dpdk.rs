@@ -1,5 +1,6 @@
 //! DPDK's `net_ixgbe` judges the model: testpmd on vfio-pci, behind an IOMMU.
 
+use super::dpdk_ports::Session;
 use crate::checks::Checks;
 use crate::frames;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -45,23 +46,28 @@ const SCALAR: Run = Run {
 /// Vector and scalar paths, one queue.
 pub(super) fn forward(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let old = Run { about: "scalar path of DPDK 22.11, macswap", program: OLD, frames: 20_000, ..SCALAR };
-    runs(rig, checks, &[VECTOR, SCALAR, old])
+    let port = Session { about: "a port of an 82599 with a module", program: NEW, ids: ["10fb", "10f9"] };
+    let of_old = Session { about: "the same with DPDK 22.11", program: OLD, ..port };
+    runs(rig, checks, &[VECTOR, SCALAR, old], &[port, of_old])
 }
 
 /// An X550 and an X540.
 pub(super) fn copper(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let new = Run { about: "X550 and X540, vector path, io", ids: ["x550", "x540"], frames: 20_000, ..VECTOR };
     let old = Run { about: "X550 and X540 with DPDK 22.11, vector path, io", program: OLD, ..new };
-    runs(rig, checks, &[new, old])
+    let port = Session { about: "a port of an X550", program: NEW, ids: ["x550", "x540"] };
+    let of_old = Session { about: "a port of an X540 with DPDK 22.11", program: OLD, ids: ["x540", "x550"] };
+    runs(rig, checks, &[new, old], &[port, of_old])
 }
 
-/// A machine with two cards for each run.
-fn runs(rig: &Rig, checks: &mut Checks, runs: &[Run]) -> Result<()> {
+/// A machine with two cards for each run and each session.
+fn runs(rig: &Rig, checks: &mut Checks, runs: &[Run], sessions: &[Session]) -> Result<()> {
     let has_old = rig.has_old_dpdk();
     if !has_old {
         checks.skip("DPDK of Debian 12 was not to be had when the rig's machine was built (tests/vm/build)");
     }
     let runs: Vec<_> = runs.iter().filter(|run| has_old || run.program == NEW).collect();
+    let sessions: Vec<_> = sessions.iter().filter(|session| has_old || session.program == NEW).collect();
     let folder = tempfile::tempdir()?;
     let file = |name: &str, nic: usize| folder.path().join(format!("{name}{nic}"));
     let mut nics = Vec::new();
@@ -72,6 +78,10 @@ fn runs(rig: &Rig, checks: &mut Checks, runs: &[Run]) -> Result<()> {
             let (input, output) = (file("in", nic), file("out", nic));
             nics.push(format!("{nic}?id={id}&link=down&wire=pcap:{},{}", input.display(), output.display()));
         }
+    }
+    let of_sessions = nics.len();
+    for session in &sessions {
+        nics.extend(session.nics(nics.len(), folder.path())?);
     }
     let nics: Vec<&str> = nics.iter().map(String::as_str).collect();
     let setup = Setup { nics: &nics, iommu: Iommu::Full, huge_pages: 128, old_dpdk: has_old, ..Setup::default() };
@@ -92,6 +102,9 @@ fn runs(rig: &Rig, checks: &mut Checks, runs: &[Run]) -> Result<()> {
             let (count, last) = vm.nic(nic).violations();
             checks.that(count == 0, format!("nothing that the datasheet forbids was done to NIC {nic}: {last:?}"));
         }
+    }
+    for (session, first) in sessions.into_iter().zip((of_sessions..).step_by(2)) {
+        session.run(&mut vm, checks, first, folder.path())?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod cards;
 mod dpdk;
+mod dpdk_ports;
 mod host;
 mod igb;
 mod linux;
@@ -62,8 +63,8 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("linux-vf-old", "the same with Debian 12's kernel", vf::linux).on(Kernel::Old),
     of("linux-vf-new", "the same with the newest kernel of Debian's backports", vf::linux).on(Kernel::New),
-    of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar, and an older one", dpdk::forward),
-    of("dpdk-x550", "DPDK's net_ixgbe, and an older one, on an X550 and an X540", dpdk::copper),
+    of("dpdk-forward", "DPDK's net_ixgbe, and an older one, on vfio-pci: vector and scalar, and testpmd's ports", dpdk::forward),
+    of("dpdk-x550", "the same on an X550 and an X540", dpdk::copper),
     of(
         "dpdk-vf",
         "DPDK's net_ixgbe_vf, and an older one, on functions of an 82599, an X540 and an X550: two queues, long frames",
