@@ -61,6 +61,7 @@ pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
     checks.equal("warnings of the driver", complaints.collect::<Vec<_>>().join("\n"), String::new());
     shown(&mut guest, checks)?;
     traffic(&mut guest, checks)?;
+    pause(&mut guest, checks)?;
     cables(&mut guest, checks)?;
     resets(&mut guest, checks)?;
     rules(&mut guest, checks)?;
@@ -127,6 +128,70 @@ fn traffic(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
         checks.equal(format!("ethtool -S of {nic}: packets in and out, as the wire"), counted.0, counted.1);
     }
     Ok(())
+}
+
+/// PAUSE frames that the other end sends, with `ethtool -A` rx on and off.
+fn pause(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
+    for rx in ["on", "off"] {
+        let shown = guest.sh(&format!(
+            "for i in 0 1 2 3; do ip netns exec n$i ethtool -A e$i autoneg off rx {rx} tx off; done; linked 0 1 2 3
+             for i in 0 1 2 3; do ip netns exec n$i ethtool -a e$i | tr -d ' \\t\\n'; done"
+        ))?;
+        checks.equal(format!("ethtool -a says rx {rx}"), shown.matches(&format!("RX:{rx}TX:off")).count(), NICS.len());
+        for cards in [[0, 2], [1, 3]] {
+            let seen = stopped(guest, cards, rx == "on")?;
+            for (card, seen) in cards.into_iter().zip(seen) {
+                let what = if rx == "on" { "sends nothing" } else { "goes on sending" };
+                checks.that(seen, format!("{}, rx {rx}: {what} while its peer says stop", NICS[card]));
+                let said = guest.sh(&format!("ip netns exec n{card} ethtool -S e{card}"))?;
+                let counted = ethtool(&said).get("rx_flow_control_xoff").copied();
+                checks.that(rx == "off" || counted > Some(0), format!("  ethtool -S: {counted:?} XOFF received"));
+            }
+        }
+    }
+    guest.pings(checks, &[0, 1, 2, 3], "after PAUSE frames")
+}
+
+/// Whether each of two cards, while its peer sent XOFF all the time, sent nothing of what it was to send (`wanted`), or something. It is asked
+/// some times, as on a busy host the peer may be late, and a pause over.
+fn stopped(guest: &mut Guest, cards: [usize; 2], wanted: bool) -> Result<[bool; 2]> {
+    let peers = cards.map(|card| card ^ 1);
+    let pings = cards.map(|card| {
+        let (net, peer) = (card / 2, 2 - card % 2);
+        format!("ip netns exec n{card} ping -c 3 -i 0.1 -W 1 10.9.{net}.{peer} &\n")
+    });
+    let sent = |guest: &Guest, cards: [usize; 2]| cards.map(|card| guest.0.nic(card).wire_counters().sent);
+    let mut seen = [false; 2];
+    for _ in 0..5 {
+        let before = sent(guest, peers);
+        // A pause of 65,535 times 512 bits, and 64 of these at a time.
+        guest.sh(&format!(
+            r"{{ printf '\001\200\302\0\0\001\002\0\0\0\0\377\210\010\0\001\377\377'; head -c 42 /dev/zero; }} >/tmp/xoff
+             for twice in 1 2 3 4 5 6; do cat /tmp/xoff /tmp/xoff >/tmp/more; mv /tmp/more /tmp/xoff; done
+             for i in {} {}; do
+                 {{
+                     while [ -e /tmp/xoff ]; do cat /tmp/xoff; sleep 0.005; done |
+                         ip netns exec n$i socat -u -b 60 STDIN INTERFACE:e$i
+                 }} >/dev/null 2>&1 &
+             done",
+            peers[0], peers[1]
+        ))?;
+        guest.0.until("PAUSE frames are sent", |vm| {
+            (0..2).all(|at| vm.nic(peers[at]).wire_counters().sent > before[at] + 200)
+        });
+        let before = sent(guest, cards);
+        let said = guest.sh(&format!("{} wait", pings.concat()))?;
+        let asked = said.matches("3 packets transmitted").count() == cards.len();
+        let after = sent(guest, cards);
+        guest.sh("rm /tmp/xoff; sleep 0.3")?;
+        for (seen, (before, after)) in seen.iter_mut().zip(before.into_iter().zip(after)) {
+            *seen |= asked && (before == after) == wanted;
+        }
+        if seen == [true; 2] {
+            break;
+        }
+    }
+    Ok(seen)
 }
 
 /// The module is taken out and another comes, and cables of twisted pair.
