@@ -1,5 +1,5 @@
-//! What somebody does to a port in testpmd beside forwarding: DPDK's `net_ixgbe` stops and starts it with another MTU, sets filters, tables and
-//! rules, reads link, module and counters, and asks for PAUSE.
+//! What somebody does to a port in testpmd beside forwarding: DPDK's `net_ixgbe` stops and starts it with another MTU, sets filters, tables
+//! and rules, reads link, module and counters, and asks for PAUSE.
 //!
 //! The first of two cards plays a capture in which each frame has its fate, and records what testpmd sends back; the second has more frames
 //! than anybody takes.
@@ -20,10 +20,12 @@ const QUEUES: u16 = 5;
 const ETHERTYPE: u16 = 0x88B5;
 const RULES: [&str; 2] = [
     "flow create 0 ingress pattern eth type is 0x88b5 / end actions queue index 4 / end",
-    "flow create 0 ingress pattern eth / ipv4 src is 10.9.200.1 dst is 10.9.0.1 / udp src is 4242 dst is 7777 / end actions queue index 3 / end",
+    "flow create 0 ingress pattern eth / ipv4 src is 10.9.200.1 dst is 10.9.0.1 \
+     / udp src is 4242 dst is 7777 / end actions queue index 3 / end",
 ];
 /// Of which only Flow Director could take notice, which the model does not have.
-const REFUSED: &str = "flow create 0 ingress pattern eth / ipv4 src spec 10.9.0.0 src mask 255.255.255.0 / udp / end actions queue index 1 / end";
+const REFUSED: &str = "flow create 0 ingress pattern eth / ipv4 src spec 10.9.0.0 src mask 255.255.255.0 \
+     / udp / end actions queue index 1 / end";
 const MTU: usize = 9000;
 /// PAUSE frames of the capture.
 const PAUSES: usize = 3;
@@ -194,7 +196,8 @@ impl Session {
                  echo $nic >/sys/bus/pci/drivers_probe
              done
              rm -f /tmp/commands; mkfifo /tmp/commands
-             {program} -l 0,1 -n 1 --in-memory -a {a} -a {b} -- -i --no-flush-rx --disable-link-check --no-lsc-interrupt --nb-cores=1 --rxq={QUEUES} --txq={QUEUES} \
+             {program} -l 0,1 -n 1 --in-memory -a {a} -a {b} -- -i --no-flush-rx --disable-link-check --no-lsc-interrupt \
+             --nb-cores=1 --rxq={QUEUES} --txq={QUEUES} \
              --rxd=512 --txd=512 --mbuf-size=10240 --total-num-mbufs=8192 <>/tmp/commands >/tmp/testpmd 2>&1 &
              echo $! >/tmp/pid"
         ))
@@ -271,8 +274,8 @@ impl Session {
     }
 }
 
-/// What testpmd says, without the commands that it repeats: they may be in the middle of a line, as they are not buffered. Nothing but an interrupt
-/// of the link, which is off, would come between a prompt and the end of a command.
+/// What testpmd says, without the commands that it repeats: they may be in the middle of a line, as they are not buffered.
+/// Nothing but an interrupt of the link, which is off, would come between a prompt and the end of a command.
 fn without_echo(said: &str) -> String {
     let (first, rest) = said.split_once("testpmd> ").unwrap_or((said, ""));
     let parts = rest.split("testpmd> ").map(|part| part.split_once('\n').map_or("", |(_, after)| after));

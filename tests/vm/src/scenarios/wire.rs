@@ -1,7 +1,7 @@
 //! Frames that no Linux would send, from the wires of cards of each kind to Linux's `ixgbe`, and what Linux sends, byte for byte.
 //!
-//! All cards play the same capture, and each is alone in a network namespace. In `n1` Linux verifies checksums, takes tags off and puts them
-//! on; in the others the card does. What the card and Linux count, what arrives at a socket, and which queue each frame came
+//! All cards play the same capture, and each is alone in a network namespace. In `n1` Linux verifies checksums, takes tags off and puts
+//! them on; in the others the card does. What the card and Linux count, what arrives at a socket, and which queue each frame came
 //! through, follow from the capture alone.
 
 use super::linux::{LINKED, ethtool, snmp};
