@@ -91,8 +91,8 @@ fn shown(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
 
 /// Both ways, short and by TCP, byte for byte; and what `ethtool -S` counts of it, as the wire.
 fn traffic(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
-    guest.pings(checks, &[0, 1, 2, 3], "at first")?;
-    // Large receive offload is taken and does nothing; virtual functions are not offered.
+    // Large receive offload is taken and does nothing; virtual functions are not offered. Before any traffic, as the card is reset, and
+    // loses what nobody has read of its counters.
     let said = guest.sh("for i in 0 1 2 3; do
              ip netns exec n$i ethtool -K e$i lro on
              ip netns exec n$i ethtool -k e$i | grep 'large-receive-offload: on'
@@ -100,6 +100,7 @@ fn traffic(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
          done; linked 0 1 2 3")?;
     checks.equal("ethtool -K lro on is taken", said.matches("offload: on").count(), NICS.len());
     checks.that(!said.contains("functions"), "no card offers virtual functions");
+    guest.pings(checks, &[0, 1, 2, 3], "at first")?;
     guest.sh("mkfifo /tmp/hold; head -c 2000000 /dev/urandom >/tmp/data")?;
     for (from, to) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
         let said = guest.sh(&format!(
@@ -152,8 +153,8 @@ fn pause(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
     guest.pings(checks, &[0, 1, 2, 3], "after PAUSE frames")
 }
 
-/// Whether each of two cards, while its peer sent XOFF all the time, sent nothing of what it was to send (`wanted`), or something. It is asked
-/// some times, as on a busy host the peer may be late, and a pause over.
+/// Whether each of two cards, while its peer sent XOFF all the time, sent nothing of what it was to send (`wanted`), or something. It is
+/// asked some times, as on a busy host the peer may be late, and a pause over.
 fn stopped(guest: &mut Guest, cards: [usize; 2], wanted: bool) -> Result<[bool; 2]> {
     let peers = cards.map(|card| card ^ 1);
     let pings = cards.map(|card| {
