@@ -47,8 +47,7 @@ const SCALAR: Run = Run {
 pub(super) fn forward(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let old = Run { about: "scalar path of DPDK 22.11, macswap", program: OLD, frames: 20_000, ..SCALAR };
     let port = Session { about: "a port of an 82599 with a module", program: NEW, ids: ["10fb", "10f9"] };
-    let of_old = Session { about: "the same with DPDK 22.11", program: OLD, ..port };
-    runs(rig, checks, &[VECTOR, SCALAR, old], &[port, of_old])
+    runs(rig, checks, &[VECTOR, SCALAR, old], &[port])
 }
 
 /// An X550 and an X540.

@@ -49,7 +49,12 @@ pub(crate) const ALL: &[Scenario] = &[
         cards::linux,
     )
     .on(Kernel::Old),
-    of("linux-cards-new", "the same with the newest kernel of Debian's backports", cards::linux).on(Kernel::New),
+    of(
+        "linux-cards-new",
+        "the same with the newest kernel of Debian's backports, and PAUSE frames that are obeyed",
+        cards::linux_and_pause,
+    )
+    .on(Kernel::New),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
@@ -72,9 +77,10 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of(
         "registers",
-        "what Linux's, DPDK's and our driver write to 82599s, an X540, an X550 and their VFs until they are up, side by side",
+        "what Linux's, DPDK's and our driver write to 82599s, an X540 and an X550 until they are up, side by side",
         registers::starts,
     ),
+    of("registers-vf", "the same of their virtual functions", registers::starts_of_functions),
     of(
         "ours-vf",
         "fwd l2 on functions of an 82599, an X540 and an X550: two queues each, and a physical function that resets",

@@ -54,11 +54,13 @@ impl Card {
     }
 }
 
-const CARDS: [Card; 7] = [
+const CARDS: &[Card] = &[
     Card { id: "10fb", module: "ixgbe", heading: "# ", inherits: false },
     Card { id: "10f9", module: "ixgbe", heading: "\n## CX4", inherits: true },
     Card { id: "x540", module: "ixgbe", heading: "\n## X540", inherits: true },
     Card { id: "x550", module: "ixgbe", heading: "\n## X550", inherits: true },
+];
+const FUNCTIONS: &[Card] = &[
     Card { id: "10ed", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
     Card { id: "1515", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
     Card { id: "1565", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
@@ -67,10 +69,19 @@ const CARDS: [Card; 7] = [
 /// For each card some of a machine: one for each of the drivers, without a link when it finds them, and one for each of those whose time is
 /// taken, with a link.
 pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    starts_of(rig, checks, CARDS)
+}
+
+/// The same of virtual functions: a machine has no slots for all.
+pub(super) fn starts_of_functions(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    starts_of(rig, checks, FUNCTIONS)
+}
+
+fn starts_of(rig: &Rig, checks: &mut Checks, cards: &[Card]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let trace = |nic: usize| folder.path().join(nic.to_string());
     let (mut nics, mut firsts, mut ours) = (Vec::new(), Vec::new(), Vec::new());
-    for card in &CARDS {
+    for card in cards {
         firsts.push(nics.len());
         for number in 0..card.count() {
             let (nic, id) = (nics.len(), card.id);
@@ -92,7 +103,7 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
          done",
         ours.join(" ")
     ))?;
-    for (card, first) in CARDS.iter().zip(firsts) {
+    for (card, first) in cards.iter().zip(firsts) {
         println!("           {}", card.id);
         vm.sh(&format!("modprobe {}", card.module))?;
         linux(&mut vm, checks, first)?;
