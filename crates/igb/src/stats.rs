@@ -5,10 +5,10 @@ use crate::regs::{
     BPRC, BPTC, CRCERRS, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, Igb, MPC, MPRC, MPTC, RFC, RJC, RLEC, ROC, RQDPC, RUC,
     Registers,
 };
-use crate::wait::read;
 use crate::{MacType, Result};
 use device::{Deadline, Device, ReadClears, Reg};
 use ethdev::{RxErrors, Statistics};
+use intel::counters::{self, add};
 
 /// All counters of the device, since the port was opened. None of them ever decreases.
 ///
@@ -78,40 +78,20 @@ impl From<&HardwareStatistics> for Statistics {
     }
 }
 
-/// A counter of the device: its register, that of its high half if it has one, what it reads when it is full if that can be, and its total.
-struct Counter {
-    low: Reg<Igb, ReadClears>,
-    high: Option<Reg<Igb, ReadClears>>,
-    full: Option<u32>,
-    total: fn(&mut HardwareStatistics) -> &mut u64,
-}
-
 /// The reader of a device's counters. There must be one only: reading clears.
-pub(crate) struct Counters<D: Device> {
-    regs: Registers<D>,
-    totals: HardwareStatistics,
-    counters: Vec<Counter>,
-    /// The counter that the next poll begins with.
-    next: usize,
-}
+pub(crate) struct Counters<D: Device>(counters::Counters<Igb, D, HardwareStatistics>);
 
 impl<D: Device> Counters<D> {
     /// Clears the device's counters.
     pub(crate) fn new(regs: &Registers<D>, mac: MacType, queues: u32) -> Result<Self> {
-        let mut counters = counters();
-        let full = (mac == MacType::Mac82576).then_some(RQDPC_FULL);
-        let dropped = |queue| Counter { low: RQDPC.at(queue), high: None, full, total: |to| &mut to.rx_no_descriptor };
-        counters.extend((0..queues).map(dropped));
-        let mut counters = Self { regs: regs.clone(), totals: HardwareStatistics::default(), counters, next: 0 };
-        counters.read_each(None)?;
-        // What was counted before belongs to nobody.
-        counters.totals = HardwareStatistics::default();
-        Ok(counters)
+        let mut list = list();
+        list.extend((0..queues).map(|queue| dropped(RQDPC.at(queue), mac == MacType::Mac82576)));
+        counters::Counters::new(regs, list).map(Self)
     }
 
     /// Returns the totals as of the last poll.
     pub(crate) fn totals(&self) -> &HardwareStatistics {
-        &self.totals
+        self.0.totals()
     }
 
     /// Reads every counter once, adds it up, and returns the totals. At 1 Gbit/s the fastest is full after 48 minutes, but an 82576's
@@ -122,42 +102,43 @@ impl<D: Device> Counters<D> {
     ///
     /// [`crate::Error::Gone`]; what was read before counts.
     pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&HardwareStatistics> {
-        let was_full = self.totals.rx_no_descriptor_full;
-        let outcome = self.read_each(deadline);
-        if self.totals.rx_no_descriptor_full && !was_full {
-            let name = self.regs.device().name();
+        let was_full = self.totals().rx_no_descriptor_full;
+        let outcome = self.0.poll(deadline.as_ref());
+        if self.totals().rx_no_descriptor_full && !was_full {
+            let name = self.0.registers().device().name();
             tracing::warn!(
                 "{name}: missed frames are more than are counted from here on: a queue's counter was full (RQDPC)"
             );
         }
-        outcome.map(|()| &self.totals)
-    }
-
-    fn read_each(&mut self, deadline: Option<Deadline>) -> Result<()> {
-        let mut left = self.counters.len();
-        while left > 0 && deadline.as_ref().is_none_or(|deadline| deadline.check().is_ok()) {
-            let counter = &self.counters[self.next];
-            let low = read(&self.regs, counter.low)?;
-            // Reading the high half clears both.
-            let high = counter.high.map_or(Ok(0), |high| read(&self.regs, high))?;
-            let total = (counter.total)(&mut self.totals);
-            *total = total.saturating_add(u64::from(high) << 32 | u64::from(low));
-            self.totals.rx_no_descriptor_full |= counter.full == Some(low);
-            self.next = (self.next + 1) % self.counters.len();
-            left -= 1;
-        }
-        self.totals.unread = left;
-        Ok(())
+        self.0.totals_mut().unread = outcome?;
+        Ok(self.totals())
     }
 }
 
+type Counter<D> = counters::Counter<Igb, D, HardwareStatistics>;
+type Total = fn(&mut HardwareStatistics) -> &mut u64;
+
+fn counter<D: Device>(register: Reg<Igb, ReadClears>, total: Total) -> Counter<D> {
+    counters::counter(register, move |totals, count| add(total(totals), count))
+}
+
+fn pair<D: Device>(low: Reg<Igb, ReadClears>, high: Reg<Igb, ReadClears>, total: Total) -> Counter<D> {
+    counters::counter_pair(low, high, move |totals, count| add(total(totals), count))
+}
+
+/// The packets that a queue has dropped; it may be full.
+fn dropped<D: Device>(register: Reg<Igb, ReadClears>, is_narrow: bool) -> Counter<D> {
+    counters::counter(register, move |totals: &mut HardwareStatistics, count| {
+        add(&mut totals.rx_no_descriptor, count);
+        totals.rx_no_descriptor_full |= is_narrow && count == RQDPC_FULL;
+    })
+}
+
 /// RQDPC of an 82576 has 12 bits. (QEMU's has 32, and the others are read, too: as by Linux today, which once cut them off.)
-const RQDPC_FULL: u32 = 0xFFF;
+const RQDPC_FULL: u64 = 0xFFF;
 
 /// All that are not of a queue.
-fn counters() -> Vec<Counter> {
-    let counter = |low, total| Counter { low, high: None, full: None, total };
-    let bytes = |low, high, total| Counter { low, high: Some(high), full: None, total };
+fn list<D: Device>() -> Vec<Counter<D>> {
     vec![
         counter(CRCERRS, |to| &mut to.rx_crc_errors),
         counter(RLEC, |to| &mut to.rx_length_errors),
@@ -167,11 +148,11 @@ fn counters() -> Vec<Counter> {
         counter(RJC, |to| &mut to.rx_jabber),
         counter(MPC, |to| &mut to.rx_missed),
         counter(GPRC, |to| &mut to.rx_packets),
-        bytes(GORCL, GORCH, |to| &mut to.rx_bytes),
+        pair(GORCL, GORCH, |to| &mut to.rx_bytes),
         counter(MPRC, |to| &mut to.rx_multicast),
         counter(BPRC, |to| &mut to.rx_broadcast),
         counter(GPTC, |to| &mut to.tx_packets),
-        bytes(GOTCL, GOTCH, |to| &mut to.tx_bytes),
+        pair(GOTCL, GOTCH, |to| &mut to.tx_bytes),
         counter(MPTC, |to| &mut to.tx_multicast),
         counter(BPTC, |to| &mut to.tx_broadcast),
     ]

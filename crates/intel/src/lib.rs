@@ -4,6 +4,7 @@
 //! [`RxQueue::start`] and [`TxQueue::start`] make queues. A [`Port`] does that, and controls and closes the device; what is the driver's
 //! own part in it is its [`Card`].
 
+pub mod counters;
 mod desc;
 mod error;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]

@@ -1,14 +1,14 @@
 //! Statistics (82599 datasheet 8.2.3.23). The device's counters are narrow, saturate, and are cleared by whoever reads
 //! them; [`Counters`] owns them and keeps totals of 64 bits.
 
+use crate::Result;
 use crate::regs::{
     BPRC, BPTC, CRCERRS, ERRBC, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, ILLERRC, Ixgbe, LXOFFRXCNT, LXOFFTXC,
     LXONRXCNT, LXONTXC, MLFC, MPC, MPRC, MPTC, MRFC, MSPDC, PRC, PTC, QBRC_H, QBRC_L, QBTC_H, QBTC_L, QPRC, QPRDC,
     QPTC, RFC, RJC, RLEC, ROC, RQSMR, RUC, Registers, TORH, TORL, TPR, TPT, TQSM, XEC,
 };
-use crate::wait::read;
-use crate::{Error, Result};
 use device::{Deadline, Device, ReadClears, Reg};
+use intel::counters::{self, add};
 
 /// All counters of the device, since the port was opened. None of them ever decreases.
 ///
@@ -37,7 +37,7 @@ pub struct HardwareStatistics {
     /// Bytes received, good or bad.
     pub rx_total_bytes: u64,
     /// Good packets received of 64, 65 to 127, 128 to 255, 256 to 511, 512 to 1023, and 1024 or more bytes.
-    pub rx_sizes: [u64; 6],
+    pub rx_sizes: [u64; SIZES],
     /// Errors of received packets.
     pub rx_errors: ReceiveErrors,
     /// Good packets sent, pause frames not counted.
@@ -51,7 +51,7 @@ pub struct HardwareStatistics {
     /// Packets sent, pause frames included.
     pub tx_total_packets: u64,
     /// Good packets sent, by the same sizes as `rx_sizes`, pause frames not counted.
-    pub tx_sizes: [u64; 6],
+    pub tx_sizes: [u64; SIZES],
     /// Link pause frames.
     pub pause: PauseFrames,
     /// Faults detected by this side of the link.
@@ -125,26 +125,16 @@ pub struct QueueStatistics {
 }
 
 /// The reader of a device's counters. There must be one only: reading clears.
-pub(crate) struct Counters<D: Device> {
-    regs: Registers<D>,
-    totals: HardwareStatistics,
-    /// Number of counters.
-    whole: usize,
-    /// When the present poll has to end, how many counters it has left to read, and the number of its next counter.
-    deadline: Option<Deadline>,
-    left: usize,
-    at: usize,
-    /// Number of the first counter that the last poll has not read.
-    next: usize,
+pub(crate) struct Counters<D: Device>(counters::Counters<Ixgbe, D, Totals>);
+
+#[derive(Debug, Default)]
+struct Totals {
+    all: HardwareStatistics,
     differences: Differences,
 }
 
-/// Why a poll ends early: an error, or `None` when all have been read or its deadline is over. What was not read keeps
-/// counting in the device.
-type Halt = Option<Error>;
-
 /// The totals that are less than what the device counts: it counts missed packets as received, pause frames as sent.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Differences {
     received: Difference,
     sent: Difference,
@@ -162,26 +152,18 @@ impl<D: Device> Counters<D> {
             regs.write(RQSMR.at(i), slots);
             regs.write(TQSM.at(i), slots);
         }
-        let mut counters = Self {
-            regs: regs.clone(),
-            totals: HardwareStatistics::default(),
-            whole: 0,
-            deadline: None,
-            left: usize::MAX,
-            at: 0,
-            next: 0,
-            differences: Differences::default(),
-        };
-        counters.go_round()?;
-        counters.whole = counters.at;
-        // What was counted before belongs to nobody.
-        (counters.totals, counters.differences) = Default::default();
-        Ok(counters)
+        let mut list = List(Vec::new());
+        list.errors();
+        list.pause();
+        list.received();
+        list.sent();
+        (0..SLOTS).for_each(|slot| list.slot(slot));
+        counters::Counters::new(regs, list.0).map(Self)
     }
 
     /// Returns the totals as of the last poll.
     pub(crate) fn totals(&self) -> &HardwareStatistics {
-        &self.totals
+        &self.0.totals().all
     }
 
     /// Reads every counter once, adds it up, and returns the totals. Call it every second: at 10 Gbit/s byte counters
@@ -190,186 +172,134 @@ impl<D: Device> Counters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`]; what was read before counts.
+    /// [`crate::Error::Gone`]; what was read before counts.
     pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&HardwareStatistics> {
-        (self.deadline, self.left) = (deadline, self.whole);
-        self.go_round()?;
-        if self.next == 0 && self.left > 0 {
-            // It had begun in the middle.
-            self.go_round()?;
-        }
-        self.totals.unread = self.left;
-        Ok(&self.totals)
+        self.0.totals_mut().all.unread = self.0.poll(deadline.as_ref())?;
+        Ok(self.totals())
+    }
+}
+
+/// The counters, in the order in which they are read.
+struct List<D: Device>(Vec<counters::Counter<Ixgbe, D, Totals>>);
+
+impl<D: Device> List<D> {
+    fn errors(&mut self) {
+        self.add(CRCERRS, |totals| &mut totals.rx_errors.crc);
+        self.add(ILLERRC, |totals| &mut totals.rx_errors.illegal_bytes);
+        self.add(ERRBC, |totals| &mut totals.rx_errors.error_bytes);
+        self.add(MSPDC, |totals| &mut totals.rx_errors.short);
+        self.add(RLEC, |totals| &mut totals.rx_errors.length);
+        self.add(RUC, |totals| &mut totals.rx_errors.undersize);
+        self.add(RFC, |totals| &mut totals.rx_errors.fragments);
+        self.add(ROC, |totals| &mut totals.rx_errors.oversize);
+        self.add(RJC, |totals| &mut totals.rx_errors.jabber);
+        self.add(XEC, |totals| &mut totals.rx_errors.checksum);
+        self.add(MLFC, |totals| &mut totals.local_faults);
+        self.add(MRFC, |totals| &mut totals.remote_faults);
     }
 
-    /// Reads the counters from the next one to the last, or until the poll ends.
-    fn go_round(&mut self) -> Result<()> {
-        self.at = 0;
-        match self.poll_all() {
-            Ok(()) => self.next = 0,
-            Err(None) => {}
-            Err(Some(error)) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Reads all counters that are due. Each is added to its total at once, since reading clears it.
-    fn poll_all(&mut self) -> Result<(), Halt> {
-        self.poll_errors()?;
-        self.poll_pause()?;
-        self.poll_received()?;
-        self.poll_sent()?;
-        (0..SLOTS).try_for_each(|slot| self.poll_slot(slot))
-    }
-
-    fn poll_errors(&mut self) -> Result<(), Halt> {
-        self.add(CRCERRS, |totals| &mut totals.rx_errors.crc)?;
-        self.add(ILLERRC, |totals| &mut totals.rx_errors.illegal_bytes)?;
-        self.add(ERRBC, |totals| &mut totals.rx_errors.error_bytes)?;
-        self.add(MSPDC, |totals| &mut totals.rx_errors.short)?;
-        self.add(RLEC, |totals| &mut totals.rx_errors.length)?;
-        self.add(RUC, |totals| &mut totals.rx_errors.undersize)?;
-        self.add(RFC, |totals| &mut totals.rx_errors.fragments)?;
-        self.add(ROC, |totals| &mut totals.rx_errors.oversize)?;
-        self.add(RJC, |totals| &mut totals.rx_errors.jabber)?;
-        self.add(XEC, |totals| &mut totals.rx_errors.checksum)?;
-        self.add(MLFC, |totals| &mut totals.local_faults)?;
-        self.add(MRFC, |totals| &mut totals.remote_faults)?;
-        Ok(())
-    }
-
-    /// Reads the counters of pause frames. The device also counts these among the frames that it sends: as packets of 64
-    /// bytes, to a multicast address.
-    fn poll_pause(&mut self) -> Result<(), Halt> {
+    /// The counters of pause frames. The device also counts these among the frames that it sends: as packets of 64 bytes, to a multicast
+    /// address.
+    fn pause(&mut self) {
         for (register, total) in [
             (LXONTXC, (|pause| &mut pause.tx_on) as fn(&mut PauseFrames) -> &mut u64),
             (LXOFFTXC, |pause| &mut pause.tx_off),
         ] {
-            let sent = self.add(register, |totals| total(&mut totals.pause))?;
-            self.differences.sent.add(0, sent);
-            self.differences.sent_bytes.add(0, sent * 64);
-            self.differences.sent_multicast.add(0, sent);
-            self.differences.sent_64.add(0, sent);
+            self.count(register, move |Totals { all, differences }, sent| {
+                add(total(&mut all.pause), sent);
+                differences.sent.add(0, sent);
+                differences.sent_bytes.add(0, sent * 64);
+                differences.sent_multicast.add(0, sent);
+                differences.sent_64.add(0, sent);
+            });
         }
-        self.add(LXONRXCNT, |totals| &mut totals.pause.rx_on)?;
-        self.add(LXOFFRXCNT, |totals| &mut totals.pause.rx_off)?;
-        Ok(())
+        self.add(LXONRXCNT, |totals| &mut totals.pause.rx_on);
+        self.add(LXOFFRXCNT, |totals| &mut totals.pause.rx_off);
     }
 
-    fn poll_received(&mut self) -> Result<(), Halt> {
+    fn received(&mut self) {
         // GPRC counts missed packets too, and may do so in an earlier poll than MPC.
         for class in 0..MPC.count() {
-            let missed = self.add(MPC.at(class), |totals| &mut totals.rx_missed)?;
-            self.differences.received.add(0, missed);
+            self.count(MPC.at(class), |Totals { all, differences }, missed| {
+                add(&mut all.rx_missed, missed);
+                differences.received.add(0, missed);
+            });
         }
-        let good = self.count(GPRC)?;
-        self.totals.rx_packets = self.differences.received.add(good, 0);
-        self.add_pair(GORCL, GORCH, |totals| &mut totals.rx_bytes)?;
-        self.add_pair(TORL, TORH, |totals| &mut totals.rx_total_bytes)?;
-        self.add(TPR, |totals| &mut totals.rx_total_packets)?;
-        self.add(MPRC, |totals| &mut totals.rx_multicast)?;
-        self.add(BPRC, |totals| &mut totals.rx_broadcast)?;
-        for (register, size) in (0..).zip(0..self.totals.rx_sizes.len()) {
-            self.add(PRC.at(register), |totals| &mut totals.rx_sizes[size])?;
+        self.count(GPRC, |totals, good| totals.all.rx_packets = totals.differences.received.add(good, 0));
+        self.add_pair(GORCL, GORCH, |totals| &mut totals.rx_bytes);
+        self.add_pair(TORL, TORH, |totals| &mut totals.rx_total_bytes);
+        self.add(TPR, |totals| &mut totals.rx_total_packets);
+        self.add(MPRC, |totals| &mut totals.rx_multicast);
+        self.add(BPRC, |totals| &mut totals.rx_broadcast);
+        for (register, size) in (0..).zip(0..SIZES) {
+            self.add(PRC.at(register), move |totals| &mut totals.rx_sizes[size]);
         }
-        Ok(())
     }
 
-    fn poll_sent(&mut self) -> Result<(), Halt> {
-        let sent = self.count(GPTC)?;
-        self.totals.tx_packets = self.differences.sent.add(sent, 0);
-        let bytes = self.count_pair(GOTCL, GOTCH)?;
-        self.totals.tx_bytes = self.differences.sent_bytes.add(bytes, 0);
-        let multicast = self.count(MPTC)?;
-        self.totals.tx_multicast = self.differences.sent_multicast.add(multicast, 0);
-        self.add(BPTC, |totals| &mut totals.tx_broadcast)?;
-        self.add(TPT, |totals| &mut totals.tx_total_packets)?;
-        let smallest = self.count(PTC.at(0))?;
-        self.totals.tx_sizes[0] = self.differences.sent_64.add(smallest, 0);
-        for (register, size) in (1..).zip(1..self.totals.tx_sizes.len()) {
-            self.add(PTC.at(register), |totals| &mut totals.tx_sizes[size])?;
+    fn sent(&mut self) {
+        self.count(GPTC, |totals, sent| totals.all.tx_packets = totals.differences.sent.add(sent, 0));
+        self.pair(GOTCL, GOTCH, |totals, bytes| totals.all.tx_bytes = totals.differences.sent_bytes.add(bytes, 0));
+        self.count(MPTC, |totals, sent| totals.all.tx_multicast = totals.differences.sent_multicast.add(sent, 0));
+        self.add(BPTC, |totals| &mut totals.tx_broadcast);
+        self.add(TPT, |totals| &mut totals.tx_total_packets);
+        self.count(PTC.at(0), |totals, sent| totals.all.tx_sizes[0] = totals.differences.sent_64.add(sent, 0));
+        for (register, size) in (1..).zip(1..SIZES) {
+            self.add(PTC.at(register), move |totals| &mut totals.tx_sizes[size]);
         }
-        Ok(())
     }
 
-    fn poll_slot(&mut self, slot: u32) -> Result<(), Halt> {
+    fn slot(&mut self, slot: u32) {
         let at = slot as usize;
-        self.add(QPRC.at(slot), |totals| &mut totals.queues[at].rx_packets)?;
-        self.add_pair(QBRC_L.at(slot), QBRC_H.at(slot), |totals| &mut totals.queues[at].rx_bytes)?;
-        let dropped = self.add(QPRDC.at(slot), |totals| &mut totals.queues[at].rx_no_descriptor)?;
-        add(&mut self.totals.rx_no_descriptor, dropped);
-        self.add(QPTC.at(slot), |totals| &mut totals.queues[at].tx_packets)?;
-        self.add_pair(QBTC_L.at(slot), QBTC_H.at(slot), |totals| &mut totals.queues[at].tx_bytes)?;
-        Ok(())
+        self.add(QPRC.at(slot), move |totals| &mut totals.queues[at].rx_packets);
+        self.add_pair(QBRC_L.at(slot), QBRC_H.at(slot), move |totals| &mut totals.queues[at].rx_bytes);
+        self.count(QPRDC.at(slot), move |totals, dropped| {
+            add(&mut totals.all.queues[at].rx_no_descriptor, dropped);
+            add(&mut totals.all.rx_no_descriptor, dropped);
+        });
+        self.add(QPTC.at(slot), move |totals| &mut totals.queues[at].tx_packets);
+        self.add_pair(QBTC_L.at(slot), QBTC_H.at(slot), move |totals| &mut totals.queues[at].tx_bytes);
     }
 
-    /// Reads a counter, adds it to a total, and returns it.
-    fn add(
-        &mut self,
-        register: Reg<Ixgbe, ReadClears>,
-        total: impl FnOnce(&mut HardwareStatistics) -> &mut u64,
-    ) -> Result<u64, Halt> {
-        let value = self.count(register)?;
-        add(total(&mut self.totals), value);
-        Ok(value)
+    /// A counter that is added to a total.
+    fn add(&mut self, register: Reg<Ixgbe, ReadClears>, total: impl Field) {
+        self.count(register, move |totals, count| add(total(&mut totals.all), count));
     }
 
-    fn add_pair(
+    fn add_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>, total: impl Field) {
+        self.pair(low, high, move |totals, count| add(total(&mut totals.all), count));
+    }
+
+    /// A counter of 32 bits.
+    fn count(&mut self, register: Reg<Ixgbe, ReadClears>, take: impl Fn(&mut Totals, u64) + Send + 'static) {
+        self.0.push(counters::counter(register, move |totals: &mut Totals, count| {
+            totals.all.saturated += u64::from(count == u64::from(u32::MAX));
+            take(totals, count);
+        }));
+    }
+
+    /// A counter of 36 bits.
+    fn pair(
         &mut self,
         low: Reg<Ixgbe, ReadClears>,
         high: Reg<Ixgbe, ReadClears>,
-        total: impl FnOnce(&mut HardwareStatistics) -> &mut u64,
-    ) -> Result<(), Halt> {
-        let value = self.count_pair(low, high)?;
-        add(total(&mut self.totals), value);
-        Ok(())
-    }
-
-    /// Reads a counter. Returns 0 for one that this poll does not read.
-    fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
-        if !self.is_due()? {
-            return Ok(0);
-        }
-        let value = read(&self.regs, register)?;
-        self.totals.saturated += u64::from(value == u32::MAX);
-        Ok(value.into())
-    }
-
-    /// Reads a counter of 36 bits. The high half is read last, since reading it clears both.
-    fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
-        if !self.is_due()? {
-            return Ok(0);
-        }
-        let low = read(&self.regs, low)?;
-        let high = read(&self.regs, high)? & 0xF;
-        let value = u64::from(high) << 32 | u64::from(low);
-        self.totals.saturated += u64::from(value == (1 << 36) - 1);
-        Ok(value)
-    }
-
-    /// Returns whether the next counter is to be read: not if the last poll, or this one, has read it already.
-    fn is_due(&mut self) -> Result<bool, Halt> {
-        let at = self.at;
-        self.at += 1;
-        if at < self.next {
-            return Ok(false);
-        }
-        self.next = at;
-        if self.left == 0 || self.deadline.as_ref().is_some_and(|deadline| deadline.check().is_err()) {
-            return Err(None);
-        }
-        self.left -= 1;
-        Ok(true)
+        take: impl Fn(&mut Totals, u64) + Send + 'static,
+    ) {
+        const FULL: u64 = (1 << 36) - 1;
+        self.0.push(counters::counter_pair(low, high, move |totals: &mut Totals, count| {
+            totals.all.saturated += u64::from(count & FULL == FULL);
+            take(totals, count & FULL);
+        }));
     }
 }
 
-fn add(total: &mut u64, count: u64) {
-    *total = total.saturating_add(count);
-}
+/// A total.
+trait Field: Fn(&mut HardwareStatistics) -> &mut u64 + Send + 'static {}
+
+impl<T: Fn(&mut HardwareStatistics) -> &mut u64 + Send + 'static> Field for T {}
 
 /// A total that is the difference of two counters. It never goes back, even when what is to be taken away
 /// shows up later than what it is taken from.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Difference {
     plus: u64,
     minus: u64,
@@ -385,8 +315,9 @@ impl Difference {
     }
 }
 
-/// Counters for queues.
+/// Counters for queues, and for sizes of packets.
 const SLOTS: u32 = 16;
+const SIZES: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -551,7 +482,7 @@ mod tests {
     fn polls_that_end_early_read_all_in_turn() {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
-        let whole = counters.whole;
+        let whole = counters.0.count();
         let (cancel, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         for offset in offsets() {
             let (cancel, count) = (Arc::clone(&cancel), Arc::clone(&count));

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::regs::{Ixgbevf, Registers, VFGORC_LSB, VFGORC_MSB, VFGOTC_LSB, VFGOTC_MSB, VFGPRC, VFGPTC, VFMPRC};
 use device::{Deadline, Device, ReadOnly, Reg};
 use ethdev::Statistics;
+use intel::counters::{self, add};
 use intel::read;
 
 /// All counters of a function, since the port was opened. None of them ever decreases.
@@ -37,63 +38,25 @@ impl From<&HardwareStatistics> for Statistics {
     }
 }
 
-/// A counter: its register, that of its high half if it has one, and its total.
-struct Counter {
-    low: Reg<Ixgbevf, ReadOnly>,
-    high: Option<Reg<Ixgbevf, ReadOnly>>,
-    total: fn(&mut HardwareStatistics) -> &mut u64,
-}
-
-const COUNTERS: [Counter; 5] = [
-    Counter { low: VFGPRC, high: None, total: |to| &mut to.rx_packets },
-    Counter { low: VFGORC_LSB, high: Some(VFGORC_MSB), total: |to| &mut to.rx_bytes },
-    Counter { low: VFMPRC, high: None, total: |to| &mut to.rx_multicast },
-    Counter { low: VFGPTC, high: None, total: |to| &mut to.tx_packets },
-    Counter { low: VFGOTC_LSB, high: Some(VFGOTC_MSB), total: |to| &mut to.tx_bytes },
-];
-
-impl Counter {
-    /// Reads it. Its halves are no snapshot, so a high half that has changed meanwhile belongs to another low one.
-    fn read<D: Device>(&self, regs: &Registers<D>) -> Result<u64> {
-        let Some(register) = self.high else { return Ok(read(regs, self.low)?.into()) };
-        let before = read(regs, register)?;
-        let mut low = read(regs, self.low)?;
-        let high = read(regs, register)?;
-        if before != high {
-            low = read(regs, self.low)?;
-        }
-        Ok(u64::from(high & 0xF) << 32 | u64::from(low))
-    }
-
-    /// What was counted from `before` to `now`.
-    fn since(&self, before: u64, now: u64) -> u64 {
-        let mask = if self.high.is_some() { (1 << 36) - 1 } else { u64::from(u32::MAX) };
-        now.wrapping_sub(before) & mask
-    }
-}
-
 /// The reader of a function's counters.
-pub(crate) struct Counters<D: Device> {
-    regs: Registers<D>,
-    totals: HardwareStatistics,
-    last: [u64; COUNTERS.len()],
-    /// The counter that the next poll begins with.
-    next: usize,
-}
+pub(crate) struct Counters<D: Device>(counters::Counters<Ixgbevf, D, HardwareStatistics>);
 
 impl<D: Device> Counters<D> {
     /// Begins to count from here.
     pub(crate) fn new(regs: &Registers<D>) -> Result<Self> {
-        let mut last = [0; COUNTERS.len()];
-        for (last, counter) in last.iter_mut().zip(&COUNTERS) {
-            *last = counter.read(regs)?;
-        }
-        Ok(Self { regs: regs.clone(), totals: HardwareStatistics::default(), last, next: 0 })
+        let list = vec![
+            counter(VFGPRC, |to| &mut to.rx_packets),
+            pair(VFGORC_LSB, VFGORC_MSB, |to| &mut to.rx_bytes),
+            counter(VFMPRC, |to| &mut to.rx_multicast),
+            counter(VFGPTC, |to| &mut to.tx_packets),
+            pair(VFGOTC_LSB, VFGOTC_MSB, |to| &mut to.tx_bytes),
+        ];
+        counters::Counters::new(regs, list).map(Self)
     }
 
     /// Returns the totals as of the last poll.
     pub(crate) fn totals(&self) -> &HardwareStatistics {
-        &self.totals
+        self.0.totals()
     }
 
     /// Reads every counter once and returns the totals. At 10 Gbit/s packets wrap after 288 s, bytes after 55 s. The
@@ -103,19 +66,37 @@ impl<D: Device> Counters<D> {
     ///
     /// [`crate::Error::Gone`]; what was read before counts.
     pub(crate) fn poll(&mut self, deadline: Option<&Deadline>) -> Result<&HardwareStatistics> {
-        let mut left = COUNTERS.len();
-        while left > 0 && deadline.is_none_or(|deadline| deadline.check().is_ok()) {
-            let counter = &COUNTERS[self.next];
-            let now = counter.read(&self.regs)?;
-            let counted = counter.since(std::mem::replace(&mut self.last[self.next], now), now);
-            let total = (counter.total)(&mut self.totals);
-            *total = total.saturating_add(counted);
-            self.next = (self.next + 1) % COUNTERS.len();
-            left -= 1;
-        }
-        self.totals.unread = left;
-        Ok(&self.totals)
+        self.0.totals_mut().unread = self.0.poll(deadline)?;
+        Ok(self.totals())
     }
+}
+
+type Counter<D> = counters::Counter<Ixgbevf, D, HardwareStatistics>;
+type Total = fn(&mut HardwareStatistics) -> &mut u64;
+
+fn counter<D: Device>(register: Reg<Ixgbevf, ReadOnly>, total: Total) -> Counter<D> {
+    let mut last = 0;
+    counters::counter(register, move |totals, now| add(total(totals), since(&mut last, now, 32)))
+}
+
+/// One of 36 bits. Its halves are no snapshot, so a high half that has changed meanwhile belongs to another low one.
+fn pair<D: Device>(low: Reg<Ixgbevf, ReadOnly>, high: Reg<Ixgbevf, ReadOnly>, total: Total) -> Counter<D> {
+    let mut last = 0;
+    Box::new(move |regs, totals| {
+        let before = read(regs, high)?;
+        let mut lower = read(regs, low)?;
+        let upper = read(regs, high)?;
+        if before != upper {
+            lower = read(regs, low)?;
+        }
+        add(total(totals), since(&mut last, u64::from(upper & 0xF) << 32 | u64::from(lower), 36));
+        Ok(())
+    })
+}
+
+/// What a counter of so many bits has counted since it was `last` read.
+fn since(last: &mut u64, now: u64, bits: u32) -> u64 {
+    now.wrapping_sub(std::mem::replace(last, now)) & ((1 << bits) - 1)
 }
 
 #[cfg(test)]
@@ -124,10 +105,10 @@ mod tests {
 
     #[test]
     fn counters_wrap() {
-        let [packets, bytes, ..] = &COUNTERS;
-        assert_eq!(packets.since(0xFFFF_FFFE, 3), 5);
-        assert_eq!(packets.since(7, 7), 0);
-        assert_eq!(bytes.since(0xF_FFFF_FFFF, 0x1_0000_0000), 0x1_0000_0001);
-        assert_eq!(bytes.since(0xFFFF_FFFF, 0x1_0000_0000), 1);
+        let counted = |mut before, now, bits| since(&mut before, now, bits);
+        assert_eq!(counted(0xFFFF_FFFE, 3, 32), 5);
+        assert_eq!(counted(7, 7, 32), 0);
+        assert_eq!(counted(0xF_FFFF_FFFF, 0x1_0000_0000, 36), 0x1_0000_0001);
+        assert_eq!(counted(0xFFFF_FFFF, 0x1_0000_0000, 36), 1);
     }
 }
