@@ -42,7 +42,8 @@ pub(crate) fn examine<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<(bool,
 ///
 /// [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
 pub(crate) fn image_number<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
-    let words = read_list(&regs.at_most(CHECK_LIMIT), mac, IMAGE_NUMBER, 2)?;
+    let regs = regs.at_most(CHECK_LIMIT);
+    let words = list(&mut |addresses, each| read_words(&regs, mac, addresses, each), IMAGE_NUMBER, 2)?;
     Ok(number([words[0], words[1]]))
 }
 
@@ -53,36 +54,47 @@ fn number(words: [u16; 2]) -> Option<u32> {
     Some(number).filter(|number| *number != 0 && *number != u32::MAX)
 }
 
-/// Returns the words that set up the analog part for a module of type `kind`, in the order in which they are to be written; none
-/// if the EEPROM has none. Word 0x2B points to a list of types and of where their words are; both end with 0xFFFF.
+/// Returns the words that set up the analog part for modules of each of these types, in the order in which they are to be written; none
+/// where the EEPROM has none. Word 0x2B points to a list of types and of where their words are; both end with 0xFFFF. All are read under one
+/// holding of the semaphore, so that who keeps it for ever is waited for once: at 20 us a word, some 3 ms.
 ///
 /// # Errors
 ///
 /// [`Error::Eeprom`] when a list has no end, [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
-pub(crate) fn analog_words<D: Device>(regs: &Timed<D>, mac: MacType, kind: u16) -> Result<Vec<u16>> {
-    let list = read_list(regs, mac, ANALOG_POINTER, 1)?[0];
-    if list == 0 || list >= WORDS {
-        return Ok(Vec::new());
+pub(crate) fn analog_words<D: Device>(regs: &Timed<D>, mac: MacType, kinds: &[u16]) -> Result<Vec<Vec<u16>>> {
+    if mac == MacType::X550 {
+        return walk_analog(regs, kinds, &mut |addresses, each| read_words(regs, mac, addresses, each));
     }
-    let pairs = read_list(regs, mac, list + 1, 2 * MOST_TYPES)?;
-    let mut pairs = pairs.chunks_exact(2).take_while(|pair| pair[0] != LIST_END);
-    let data = pairs.find(|pair| pair[0] == kind).map_or(LIST_END, |pair| pair[1]);
-    if data == 0 || data >= WORDS {
-        return Ok(Vec::new());
-    }
-    let mut words = read_list(regs, mac, data + 1, MOST_ANALOG_WORDS)?;
-    let end = words.iter().position(|word| *word == LIST_END).ok_or_else(|| {
-        let problem = format!("the settings for SFP+ modules at word {data:#x} have no end; its settings may be wrong");
-        Error::Eeprom { device: regs.device().name().to_owned(), problem }
-    })?;
-    words.truncate(end);
-    Ok(words)
+    holding(regs, mac, sw_fw_sync::EEP, || {
+        walk_analog(regs, kinds, &mut |addresses, each| read_block(regs, addresses, each))
+    })
+}
+
+fn walk_analog<D: Device>(regs: &Timed<D>, kinds: &[u16], read: Read<'_>) -> Result<Vec<Vec<u16>>> {
+    let list = list(read, ANALOG_POINTER, 1)?[0];
+    let pairs = if list == 0 || list >= WORDS { Vec::new() } else { self::list(read, list + 1, 2 * MOST_TYPES)? };
+    let pairs: Vec<_> = pairs.chunks_exact(2).take_while(|pair| pair[0] != LIST_END).collect();
+    let mut words_of = |kind: &u16| {
+        let data = pairs.iter().find(|pair| pair[0] == *kind).map_or(LIST_END, |pair| pair[1]);
+        if data == 0 || data >= WORDS {
+            return Ok(Vec::new());
+        }
+        let mut words = self::list(read, data + 1, MOST_ANALOG_WORDS)?;
+        let end = words.iter().position(|word| *word == LIST_END).ok_or_else(|| {
+            let problem =
+                format!("the settings for SFP+ modules at word {data:#x} have no end; its settings may be wrong");
+            Error::Eeprom { device: regs.device().name().to_owned(), problem }
+        })?;
+        words.truncate(end);
+        Ok(words)
+    };
+    kinds.iter().map(&mut words_of).collect()
 }
 
 /// Reads up to `count` words.
-fn read_list<D: Device>(regs: &Timed<D>, mac: MacType, first: u16, count: u16) -> Result<Vec<u16>> {
+fn list(read: Read<'_>, first: u16, count: u16) -> Result<Vec<u16>> {
     let mut words = Vec::new();
-    read_words(regs, mac, first..first.saturating_add(count).min(WORDS), |_, word| words.push(word))?;
+    read(first..first.saturating_add(count).min(WORDS), &mut |_, word| words.push(word))?;
     Ok(words)
 }
 
@@ -264,6 +276,23 @@ mod tests {
         assert!(check(&fake.regs(), Mac82599).unwrap());
     }
 
+    /// Nor for each list of what modules need.
+    #[test]
+    fn settings_of_modules_wait_once_for_who_does_not_let_go() {
+        let fake = Fake::new(0x10FB);
+        let mut words = vec![0; 0x400];
+        words[0x2B] = 0x200;
+        words[0x201..0x206].copy_from_slice(&[5, 0x230, 3, 0x220, 0xFFFF]);
+        words[0x220..0x223].copy_from_slice(&[0, 0x1234, 0xFFFF]);
+        words[0x230..0x233].copy_from_slice(&[0, 0x5678, 0xFFFF]);
+        fake.set_eeprom(words);
+        let sync = crate::regs::SW_FW_SYNC.offset();
+        fake.on_read(crate::regs::SW_FW_SYNC, move |storage| storage.get(&sync).copied().unwrap_or(0) | 1 << 5);
+        let limit = device::TimeLimit { total: CHECK_LIMIT, cancel: None };
+        let regs = Timed::new(&fake.regs(), limit.begin());
+        assert_eq!(analog_words(&regs, Mac82599, &[3, 5]).unwrap(), [[0x1234], [0x5678]], "within two seconds");
+    }
+
     /// Firmware that keeps it for ever is waited for once, and not again for each section.
     #[test]
     fn a_holder_who_does_not_let_go_is_outlasted_once() {
@@ -352,7 +381,7 @@ mod tests {
             words[0x230..0x232].copy_from_slice(&[0, 0xFFFF]);
             change(&mut words);
             fake.set_eeprom(words);
-            analog_words(&fake.regs(), Mac82599, kind)
+            Ok::<_, Error>(analog_words(&fake.regs(), Mac82599, &[kind])?.concat())
         };
         assert_eq!(words_of(|_| {}, 3).unwrap(), [0x1234, 0x5678]);
         for kind in [4, 5] {

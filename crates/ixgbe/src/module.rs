@@ -207,7 +207,7 @@ pub(crate) fn phy_semaphore<D: Device>(regs: &Timed<D>) -> Result<device::Bits> 
 /// As [`initialise`].
 pub(crate) fn check_settings<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     let core = core(regs)?;
-    [CABLES, OPTICS].into_iter().try_for_each(|kind| eeprom::analog_words(regs, mac, kind + core).map(drop))
+    eeprom::analog_words(regs, mac, &[CABLES + core, OPTICS + core]).map(drop)
 }
 
 /// Which of the two ports of its chip it is.
@@ -222,7 +222,7 @@ fn core<D: Device>(regs: &Timed<D>) -> Result<u16> {
 /// [`crate::Error::Timeout`] when a semaphore is kept by others or the EEPROM does not answer, [`crate::Error::Eeprom`], [`crate::Error::Expired`],
 /// [`crate::Error::Gone`].
 pub(crate) fn initialise<D: Device>(regs: &Timed<D>, mac: MacType, module: &SfpModule) -> Result<()> {
-    let words = eeprom::analog_words(regs, mac, module.kind.list_type() + core(regs)?)?;
+    let words = eeprom::analog_words(regs, mac, &[module.kind.list_type() + core(regs)?])?.concat();
     if words.is_empty() {
         tracing::warn!("{}: the EEPROM has no settings for this kind of SFP+ module", regs.device().name());
         return Ok(());
