@@ -22,6 +22,8 @@ pub struct Check {
     pub seen: String,
     /// Why, if an error has ended the check and programs can make something of it.
     pub cause: Option<Cause>,
+    /// Whether an error has ended the check: then what was seen ends in what to do about it, behind a semicolon.
+    pub is_error: bool,
 }
 
 /// The outcome of a [`Check`].
@@ -51,7 +53,7 @@ impl Check {
     /// Creates a check that `error` has ended.
     #[must_use]
     pub fn ended_by(name: &'static str, error: &impl PortError) -> Self {
-        Self { cause: error.known_cause(), ..Self::failed(name, error) }
+        Self { cause: error.known_cause(), is_error: true, ..Self::failed(name, error) }
     }
 
     /// Creates a check that could not be made, because of `why`.
@@ -61,6 +63,6 @@ impl Check {
     }
 
     fn new(name: &'static str, verdict: Verdict, seen: String) -> Self {
-        Self { name, verdict, seen, cause: None }
+        Self { name, verdict, seen, cause: None, is_error: false }
     }
 }
