@@ -20,7 +20,7 @@ use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher as _;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use twin::{Port, Running, Settings, Twins};
 
 /// Routes by the tables of this network namespace's Linux.
@@ -70,9 +70,7 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
         follow_link(&twins, &mut carriers, port, link.up && !is_closed);
         Ok(())
     };
-    // Until the tables are read every packet would go to Linux, and workers that poll would take half of a core from who reads them. One
-    // that has ended is told of in a moment.
-    let _ = following.handle.wait_ready(READ_FIRST);
+    following.read_first(&opening.stop);
     let (mut run, workers) = opening.workers(routes);
     run.on_link = Some(OnLink(Box::new(follow)));
     let members = workers.into_iter().map(|(lcore, worker)| (lcore, move || worker.run())).collect();
@@ -101,6 +99,17 @@ impl Following {
             anyhow!("cannot start the thread that follows the kernel: {error}; allow more threads (`ulimit -u`) or memory (`ulimit -v`)")
         })?;
         Ok(Self { handle, thread })
+    }
+
+    /// Waits until the tables have been read, [`READ_FIRST`] at most: until then every packet would go to Linux, and workers that poll would
+    /// take processor time from who reads them. A thread that has ended is told of in a moment.
+    fn read_first(&self, stop: &Stop) {
+        let begun = Instant::now();
+        while begun.elapsed() < READ_FIRST && !stop.is_requested() && !self.thread.is_finished() {
+            if self.handle.wait_ready(Duration::from_millis(50)) {
+                return;
+            }
+        }
     }
 
     /// Checks that the tables are still followed: what forwards by old ones for ever looks well and is not.
