@@ -40,11 +40,11 @@ pub(crate) fn carried(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
     // Found once, stations are asked of the ports alone.
     let before = forwarded_by_linux(&mut machine)?;
-    let text = machine.sh("ip netns exec near ping -c 100 -i 0.01 -w 20 10.61.10.2")?;
+    let text = machine.try_sh("ip netns exec near ping -c 100 -i 0.01 -w 20 10.61.10.2")?.text;
     checks.answers("100 pings to a host of VLAN 10 are answered", &text, 100);
-    let text = machine.sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1372 10.61.10.2")?;
+    let text = machine.try_sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1372 10.61.10.2")?.text;
     checks.answers("so are such of the VLAN's MTU of 1,400 bytes", &text, 5);
-    let text = machine.sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1472 10.61.20.2")?;
+    let text = machine.try_sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1472 10.61.20.2")?.text;
     checks.answers("and of 1,500 bytes where the VLAN takes them", &text, 5);
     let by_linux = forwarded_by_linux(&mut machine)? - before;
     checks.that(by_linux <= 20, format_args!("of these 220 frames Linux forwarded {by_linux}, the ports all others"));
@@ -81,9 +81,9 @@ fn ways(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
         STATIONS + 1
     );
     // Of all stations Linux has found the way back once.
-    machine.sh(&each)?;
+    machine.try_sh(&each)?;
     let (linux, from) = (forwarded_by_linux(machine)?, count(machine)?);
-    let text = machine.sh(&each)?;
+    let text = machine.try_sh(&each)?.text;
     answered(checks, "answers to a ping of each station", &text);
     let to = count(machine)?;
     let [one, other] = [0, 1].map(|way| to[way] - from[way]);
@@ -97,7 +97,7 @@ fn ways(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
     checks.that(by_linux <= all * 3 / 2, format_args!("of these {} frames Linux forwarded {by_linux}", 2 * all));
 
     machine.sh("ip link set rw1.20 down; ip -n far route delete 10.60.0.0/24 metric 20; sleep 1")?;
-    let text = machine.sh(&each)?;
+    let text = machine.try_sh(&each)?.text;
     answered(checks, "answers by the way that is left", &text);
     Ok(())
 }
@@ -113,14 +113,14 @@ fn vrf(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
     };
     machine.sh(&format!("ip link add blue type vrf table 10; ip link set blue up; {}", into("master blue")))?;
     let before = forwarded_by_linux(machine)?;
-    let text = machine.sh(ping)?;
+    let text = machine.try_sh(ping)?.text;
     checks.answers("50 pings between twins in a VRF are answered", &text, 50);
     let by_linux = forwarded_by_linux(machine)? - before;
     checks.that(by_linux >= 100, format_args!("of these 100 frames Linux forwarded {by_linux}"));
 
     machine.sh(&into("nomaster"))?;
     let before = forwarded_by_linux(machine)?;
-    let text = machine.sh(ping)?;
+    let text = machine.try_sh(ping)?.text;
     checks.answers("50 pings are answered once they are out of it", &text, 50);
     let by_linux = forwarded_by_linux(machine)? - before;
     checks.that(by_linux <= 20, format_args!("of these 100 frames Linux forwarded {by_linux}"));
