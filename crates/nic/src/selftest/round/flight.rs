@@ -211,8 +211,8 @@ impl Patience {
     }
 }
 
-/// An idle machine makes ten times as many in a fifth of a second.
-const FEWEST_LOOKS: u32 = 200;
+/// An idle machine makes as many in a fifth of a second.
+const FEWEST_LOOKS: u32 = 2_000;
 
 /// Lets the device work, where it shares a processor with this thread.
 pub(super) fn pause() {
