@@ -119,6 +119,37 @@ pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, socket: &mut 
     if socket.cage.is_dual_rate() { change_rate(regs, model.mac) } else { Ok(()) }
 }
 
+/// When an SFP+ port without a link is looked after, and how long that may take.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Until when it is not, and how long that is in all, since the last look failed or had to overrule somebody.
+    pause: Option<(Instant, Duration)>,
+}
+
+impl Looks {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.pause.is_none_or(|(until, _)| now >= until)
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        if self.have_failed() { PATIENT_LOOK_LIMIT } else { LOOK_LIMIT }
+    }
+
+    pub(crate) fn have_failed(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// Notes a look that ended at `now`, and how long it took if it did not fail.
+    pub(crate) fn note(&mut self, now: Instant, took: Option<Duration>) {
+        // One that took longer than usual ones may would fail again as a usual one.
+        let is_over = took.is_some_and(|took| took < LOOK_LIMIT);
+        self.pause = (!is_over).then(|| {
+            let pause = self.pause.map_or(LOOK_PAUSE, |(_, pause)| LONGEST_LOOK_PAUSE.min(2 * pause));
+            (now + pause, pause)
+        });
+    }
+}
+
 /// Has a module of two rates, and the MAC, try the rate that they are not at.
 fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     if is_vetoed(regs)? {
@@ -321,6 +352,8 @@ pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) const PATIENT_LOOK_LIMIT: Duration = LOOK_LIMIT.saturating_add(Semaphores::<regs::Ixgbe>::HOLDER_LIMIT);
 /// How long no look follows one that failed: our own choice too.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_secs(5);
+/// How long none follows where all of them fail or have to overrule somebody, each of which the log tells.
+pub(crate) const LONGEST_LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// How long a module takes to change its rate: what Intel's drivers wait after they have set SDP5.
 const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.
@@ -420,6 +453,45 @@ mod tests {
             (0..2).for_each(|_| look_after(&regs, model, &mut socket).unwrap());
             assert_eq!((&socket.cage, fake.get(ESDP)), (&Cage::Empty, driven | high), "10 Gbit/s");
         }
+    }
+
+    /// Somebody keeps the semaphore of the module's bus: only a patient look gets through, by force, and the log tells of each.
+    #[test]
+    fn looks_that_fail_or_overrule_come_ever_more_rarely() {
+        let (begun, mut looks) = (Instant::now(), Looks::default());
+        let mut at = 0;
+        let mut next = |took| {
+            let limit = looks.limit();
+            looks.note(begun + Duration::from_secs(at), took);
+            let pause = (0..).find(|pause| looks.is_due(begun + Duration::from_secs(at + pause))).unwrap();
+            at += pause;
+            (limit, pause)
+        };
+        let patient = Some(Duration::from_millis(1200));
+        assert_eq!(next(Some(Duration::from_millis(3))), (LOOK_LIMIT, 0));
+        assert_eq!(next(None), (LOOK_LIMIT, 5));
+        let pauses = [patient, None, patient, patient, patient].map(&mut next);
+        assert_eq!(pauses, [10, 20, 40, 60, 60].map(|pause| (PATIENT_LOOK_LIMIT, pause)));
+        assert_eq!(next(Some(Duration::from_millis(3))), (PATIENT_LOOK_LIMIT, 0));
+        assert_eq!(next(None), (LOOK_LIMIT, 5), "as at first");
+    }
+
+    /// As when a port is closed: the partner sees no link while nobody drives the device.
+    #[test]
+    fn an_opening_that_fails_leaves_the_laser_off() {
+        let fake = Fake::new(0x10FB);
+        // Firmware keeps the MAC's registers for longer than the opening may take.
+        fake.on_read(crate::regs::SW_FW_SYNC, |storage| {
+            storage.get(&crate::regs::SW_FW_SYNC.offset()).copied().unwrap_or_default() | 1 << 8
+        });
+        let mut config = crate::Config::default();
+        config.port.time_limit.total = Duration::from_millis(200);
+        let pool = mempool::Pool::new(&mempool::PoolConfig::default()).unwrap();
+        let error = crate::open(fake.clone(), &config, &pool).unwrap_err();
+        assert!(matches!(error, Error::Expired { .. }), "{error}");
+        let pins = fake.writes().into_iter().filter(|write| write.0 == ESDP.offset());
+        let laser: Vec<_> = pins.map(|write| esdp::SDP3.is_set(write.1)).collect();
+        assert_eq!(laser, [false, true], "on, then off");
     }
 
     /// Four functions share one bus to it.

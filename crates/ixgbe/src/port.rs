@@ -53,16 +53,12 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         Ok(_) => {}
     }
     let address = init::station_address(&regs)?;
-    let socket = link::set_up(&regs, model, linked)?;
-    let card = Card {
-        filters: Filters::new(&regs, address, &config.port)?,
-        counters: Counters::new(&regs)?,
-        model,
-        socket,
-        looked: Mutex::new(Instant::now()),
-        failed: None,
-        address,
-    };
+    let card = Card::set_up_link(&regs, model, linked, address, config).inspect_err(|error| {
+        if !matches!(error, Error::Gone { .. }) {
+            // What went wrong is told; the partner must not see a link meanwhile.
+            drop(leave(&regs.afterwards(LEAVE_LIMIT), model, phy::LAST_LIMIT));
+        }
+    })?;
     #[expect(unsafe_code, reason = "a word for the device")]
     // SAFETY: bus mastering was turned off before the reset, and nothing else in this crate turns it on.
     let shared = unsafe { Shared::new(Registers::clone(&regs), vectors) };
@@ -75,14 +71,25 @@ pub struct Card<D: Device> {
     socket: Option<link::Socket>,
     /// When the cage was last looked at, or the rate of its module changed.
     looked: Mutex<Instant>,
-    /// When that failed, if it did the last time.
-    failed: Option<Instant>,
+    looks: link::Looks,
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
 }
 
 impl<D: Device> Card<D> {
+    fn set_up_link(regs: &Timed<D>, model: Model, linked: bool, address: [u8; 6], config: &Config) -> Result<Self> {
+        Ok(Self {
+            socket: link::set_up(regs, model, linked)?,
+            filters: Filters::new(regs, address, &config.port)?,
+            counters: Counters::new(regs)?,
+            model,
+            looked: Mutex::new(Instant::now()),
+            looks: link::Looks::default(),
+            address,
+        })
+    }
+
     /// Returns the model of the device.
     #[must_use]
     pub fn model(&self) -> Model {
@@ -157,9 +164,7 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     fn end(&mut self, regs: &Timed<D>) -> Result<()> {
-        let asleep = phy::set_power(&regs.at_most(phy::LAST_LIMIT), self.model.mac, false);
-        // After the reset, as a link that is up keeps it from resetting the pins.
-        asleep.and(init::stop(regs, self.model.mac)).and(link::turn_laser_off(regs, self.model))
+        leave(regs, self.model, phy::LAST_LIMIT)
     }
 
     fn status(&self, regs: &Registers<D>) -> Result<LinkStatus> {
@@ -173,28 +178,27 @@ impl<D: Device> intel::Card for Card<D> {
     /// Also looks after an SFP+ port without a link, twice a second at most: a module may have been plugged in, and one of two rates tries
     /// the other. A look gives up what it waits for after half a second, since whoever asks may watch other ports too; a byte on the bus to the
     /// module is ended first, and what is held is given back. After one that failed the next comes 5 s later, and waits long enough to overrule a
-    /// holder of a semaphore that is dead.
+    /// holder of a semaphore that is dead; where that fails, too, or takes its time, twice as much later each time, up to a minute.
     fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         let events = interrupts::take(regs)?;
         let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = &mut self.socket
             && looked.elapsed() >= link::RATE_LIMIT
-            && self.failed.is_none_or(|failed| failed.elapsed() >= link::LOOK_PAUSE)
+            && self.looks.is_due(Instant::now())
         {
-            let limit = if self.failed.is_none() { link::LOOK_LIMIT } else { link::PATIENT_LOOK_LIMIT };
-            self.failed = match link::look_after(&regs.at_most(limit), self.model, socket) {
-                Err(error @ Error::Gone { .. }) => return Err(error),
-                Err(error) => {
-                    if self.failed.is_none() {
-                        tracing::warn!(
-                            "the SFP+ port without a link cannot be looked after, and is tried again: {error}"
-                        );
-                    }
-                    Some(Instant::now())
-                }
-                Ok(()) => None,
-            };
+            let limit = self.looks.limit();
+            let begun = Instant::now();
+            let outcome = link::look_after(&regs.at_most(limit), self.model, socket);
             *looked = Instant::now();
+            match &outcome {
+                Err(Error::Gone { .. }) => return outcome.map(|()| events),
+                Err(error) if !self.looks.have_failed() => {
+                    tracing::warn!("the SFP+ port without a link cannot be looked after, and is tried again: {error}");
+                }
+                _ => {}
+            }
+            let took = looked.duration_since(begun);
+            self.looks.note(*looked, outcome.is_ok().then_some(took));
         }
         Ok(events)
     }
@@ -268,6 +272,16 @@ impl From<&HardwareStatistics> for Statistics {
         }
     }
 }
+
+/// Leaves a device to whoever comes next: its PHY in low power, for which `limit` is spent at most, all stopped, and the laser off.
+pub(crate) fn leave<D: Device>(regs: &Timed<D>, model: Model, limit: Duration) -> Result<()> {
+    let asleep = phy::set_power(&regs.at_most(limit), model.mac, false);
+    // After the reset, as a link that is up keeps it from resetting the pins.
+    asleep.and(init::stop(regs, model.mac)).and(link::turn_laser_off(regs, model))
+}
+
+/// How long a device may take to be left when it could not be opened.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 impl<D: Device> fmt::Debug for Card<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

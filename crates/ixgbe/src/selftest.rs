@@ -1,6 +1,7 @@
 //! The self-test of a device whose queues are off: what its registers tell by themselves. Frames are another matter, for an open
 //! port and [`ethdev::Port::set_loopback`].
 
+use crate::port::leave;
 use crate::regs::{
     CTRL, EEC, ERETA, FCRTH, FCRTL, FCTTV, FLEX_MNG, FWSTS, HICR, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK,
     STATUS, SW_FW_SYNC, SWSM, VFTA, ctrl, eec, fcrth, fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
@@ -53,10 +54,7 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
         (NEGOTIATION, negotiation),
         (RESET_AGAIN, |regs, model| init::reset(regs, model.mac).map(|_| Check::ok(RESET_AGAIN, "done"))),
     ];
-    Ok(selftest::run(&regs, model, &tests, |regs, model| {
-        let asleep = phy::set_power(&regs.at_most(POWER_LIMIT), model.mac, false);
-        asleep.and(init::stop(regs, model.mac)).and(link::turn_laser_off(regs, model))
-    }))
+    Ok(selftest::run(&regs, model, &tests, |regs, model| leave(regs, model, POWER_LIMIT)))
 }
 
 /// Reads all registers of a device that this driver knows, in the order of the datasheet's chapters, and writes none. Those that
