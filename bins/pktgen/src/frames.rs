@@ -89,6 +89,8 @@ pub(crate) struct Asked {
     /// Frames a second of all streams together, and of each; `None` without a limit.
     pub(crate) all: Option<f64>,
     pub(crate) streams: Vec<Option<f64>>,
+    /// How the frames of each are spread, with those it takes turns with; `None` without a rate.
+    pub(crate) patterns: Vec<Option<Spread>>,
 }
 
 /// Whether a port with this MTU takes frames of so many bytes.
@@ -221,9 +223,9 @@ impl Frames {
         self.groups.iter().enumerate().map(|(nth, group)| group.spread(sender).of(port, nth)).collect()
     }
 
-    /// Whether some streams are spread in a way of their own.
-    pub(crate) fn have_own_patterns(&self) -> bool {
-        self.definitions.iter().any(|definition| definition.pattern().is_some())
+    /// Names of the streams that are spread in a way of their own, and how.
+    pub(crate) fn own_patterns(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.definitions.iter().filter_map(|definition| Some((definition.name(), definition.pattern()?)))
     }
 
     /// Whether some have a rate, of their own or all together.
@@ -247,8 +249,9 @@ impl Frames {
         let rate = |group: &Group| Ok((group.rate_on(sender, line)?, group.spread(sender)));
         let rates = self.groups.iter().map(rate).collect::<Result<Vec<_>, Failure>>()?;
         let mut streams = vec![None; self.groups.iter().map(|group| group.streams.len()).sum()];
+        let mut patterns = vec![None; streams.len()];
         let (mut all, mut bits) = (Some(0.0), 0.0);
-        for (group, (rate, _)) in self.groups.iter().zip(&rates) {
+        for (group, (rate, spread)) in self.groups.iter().zip(&rates) {
             let pps = rate.map(Rate::per_second).or(self.capture.as_ref().and_then(Capture::per_second));
             let weight = |stream: &usize| self.definitions.get(*stream).map_or(1, Definition::weight);
             let weights: u64 = group.streams.iter().map(weight).sum();
@@ -256,6 +259,7 @@ impl Frames {
                 #[expect(clippy::cast_precision_loss, reason = "weights, for a share")]
                 let share = weight(stream) as f64 / weights as f64;
                 streams[*stream] = pps.map(|pps| pps * share);
+                patterns[*stream] = rate.map(|_| *spread);
             }
             all = all.zip(pps).map(|(all, pps)| all + pps);
             bits += pps.unwrap_or(0.0) * (group.mean + WIRE_OVERHEAD) * 8.0;
@@ -267,7 +271,7 @@ impl Frames {
             let all = format!("all streams together are {bits:.3} Gbit/s with preamble and gap");
             return Err(Failure::usage(format!("--stream: {all}, above the line of {line} Gbit/s; ask for less")));
         }
-        Ok(Asked { groups: rates, all, streams })
+        Ok(Asked { groups: rates, all, streams, patterns })
     }
 
     /// What a port sends, in streams that take turns. Addresses are those of Ethernet; `way` says which of several of IP.
@@ -434,6 +438,12 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
         return Err(Failure::usage(format!(
             "--rate {}: all streams of the file have rates of their own; leave it out",
             args.pace.rates()
+        )));
+    }
+    if !args.pace.pattern.is_empty() && definitions.iter().all(|one| one.pattern().is_some()) && !definitions.is_empty() {
+        return Err(Failure::usage(format!(
+            "--pattern {}: all streams of the file have patterns of their own; leave it out",
+            args.pace.patterns()
         )));
     }
     if !others.is_empty() {

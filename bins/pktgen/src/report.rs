@@ -172,6 +172,8 @@ struct TxStreamReport {
     stream: String,
     name: String,
     port: String,
+    /// How its frames are spread, as `--pattern` says it; `null` without a rate.
+    pattern: Option<String>,
     intended_pps: Option<f64>,
     offered_pps: f64,
     sent: u64,
@@ -251,12 +253,15 @@ impl<'a> TxReport<'a> {
         let (sent, seconds) = (by_port.iter().map(SentBy::handed).sum(), of.sent_seconds());
         let rates = || by_port.iter().map(|by| of.rates(by));
         let stream = |by: &SentBy, (index, (sent, name)): (u16, (&Sent, String))| {
-            let asked = of.asked[by.port].streams.get(usize::from(index)).copied().flatten();
+            let of_port = &of.asked[by.port];
+            let asked = of_port.streams.get(usize::from(index)).copied().flatten();
+            let pattern = of_port.patterns.get(usize::from(index)).copied().flatten();
             let rates = Rates::of(asked, [sent.handed, sent.missed], of.seconds(by));
             TxStreamReport {
                 stream: format!("{:04x}", by.base.wrapping_add(index)),
                 name,
                 port: totals.ports[by.port].name.clone(),
+                pattern: pattern.map(|pattern| pattern.to_string()),
                 intended_pps: rates.intended.map(report::rounded),
                 offered_pps: report::rounded(rates.offered),
                 sent: sent.handed,

@@ -219,8 +219,10 @@ fn ports_and_streams_have_patterns_of_their_own() {
     let (report, _) = report(&arguments, 0);
     let streams = report["directions"][0]["streams"].as_array().unwrap();
     assert_eq!(streams.iter().map(due).collect::<Vec<_>>(), [14, 20, 20, 7], "{report}");
+    let patterns: Vec<_> = streams.iter().map(|stream| stream["pattern"].as_str().unwrap()).collect();
+    assert_eq!(patterns, ["bursts:7", "bursts:20", "even", "bursts:7"]);
     let page = String::from_utf8(pktgen(&[&arguments[..], &["--quiet", "--warm-up", "0s"]].concat()).stdout).unwrap();
-    assert!(page.contains(", bursts of 7 but for streams that say it"), "{page}");
+    assert!(page.contains(", bursts of 7, but of stream 2 bursts:20, of stream 3 even"), "{page}");
 }
 
 /// Nor does it keep others from one.
@@ -560,6 +562,7 @@ fn a_definition_that_is_no_text_is_refused_by_its_line() {
 
 #[test]
 fn bad_input_is_one_line() {
+    let patterned = definitions("[[stream]]\nframe = ['ethernet']\nrate = 1000\npattern = 'even'\n");
     for (arguments, code, words) in [
         (&[][..], 2, "PORT"),
         (&["soft:a", "soft:a"], 2, "named twice"),
@@ -571,6 +574,11 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "1k,"], 2, "no rate"),
         (&["soft:a", "soft:b", "--pattern", "even,even,even"], 2, "3 patterns for 2 ports that send; give one for all"),
         (&["soft:a", "soft:b", "--pattern", "even,odd"], 2, "write even, bursts:N"),
+        (
+            &["soft:a", "soft:b", "--pattern", "poisson", "--stream", patterned.path().to_str().unwrap()],
+            2,
+            "all streams of the file have patterns of their own; leave it out",
+        ),
         (&["soft:a", "soft:b", "--rate", "1k", "--rate", "2k"], 2, "cannot be used multiple times"),
         (&["soft:a", "soft:b", "--rate", "1k,15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),

@@ -14,8 +14,9 @@ pub(crate) struct Pace {
     #[arg(long, value_name = "RATE,RATE", value_delimiter = ',', action = clap::ArgAction::Set)]
     pub(crate) rate: Vec<Load>,
 
-    /// How frames are spread: even, bursts:N, poisson or poisson:SEED; several are those of the ports that send, in their order
-    #[arg(long, value_name = "HOW,HOW", default_value = "even", value_delimiter = ',', action = clap::ArgAction::Set)]
+    /// How frames are spread: even (what is not said is), bursts:N, poisson or poisson:SEED; several are those of the ports that send,
+    /// in their order
+    #[arg(long, value_name = "HOW,HOW", value_delimiter = ',', action = clap::ArgAction::Set)]
     pub(crate) pattern: Vec<Spread>,
 
     /// How late a frame may be sent (100us, 1ms); what is later by then is missed, and counted
@@ -29,7 +30,7 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { rate: Vec::new(), pattern: vec![Spread(Pattern::Even)], catch_up: Duration::from_millis(1), line: None }
+        Self { rate: Vec::new(), pattern: Vec::new(), catch_up: Duration::from_millis(1), line: None }
     }
 }
 
@@ -71,6 +72,9 @@ impl Pace {
     }
 }
 
+/// What the seeds of a port are apart from those of the next: 2^64 divided by the golden ratio, as in SplitMix64.
+const APART: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// The choices of `--pattern`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread(pub(crate) Pattern);
@@ -80,7 +84,9 @@ impl Spread {
     pub(crate) fn of(self, port: usize, group: usize) -> Pattern {
         match self.0 {
             Pattern::Poisson(seed) => {
-                Pattern::Poisson(seed.wrapping_add(port as u64).wrapping_add((group as u64) << 32))
+                // Seeds of users are small numbers, one beside the other, and must not meet those of other ports.
+                let seed = seed.wrapping_add((port as u64).wrapping_mul(APART));
+                Pattern::Poisson(seed.wrapping_add((group as u64) << 32))
             }
             other => other,
         }

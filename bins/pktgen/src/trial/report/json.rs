@@ -1,6 +1,7 @@
 //! The object of `--json`.
 
 use super::floor;
+use crate::args::Spread;
 use crate::calibrate::Floor;
 use crate::clock::ClockReport;
 use crate::trial::figures::{Counted, Figures, Rates, Setting};
@@ -46,6 +47,8 @@ struct DirectionReport<'a> {
 #[derive(Serialize)]
 struct StreamReport {
     name: String,
+    /// How its frames are spread, as `--pattern` says it; `null` without a rate.
+    pattern: Option<String>,
     #[serde(flatten)]
     counted: CountedReport,
 }
@@ -114,11 +117,12 @@ impl<'a> Report<'a> {
 impl<'a> DirectionReport<'a> {
     fn of(setting: &Setting<'a>, figures: &Figures, totals: &Totals) -> Self {
         let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
-        let stream = |((name, counted), asked): ((String, &Counted), &Option<f64>)| {
+        let stream = |(((name, counted), asked), pattern): (((String, &Counted), &Option<f64>), &Option<Spread>)| {
             let counted = CountedReport::of(setting, counted, counted.rates(*asked, seconds));
-            StreamReport { name, counted }
+            StreamReport { name, pattern: pattern.map(|pattern| pattern.to_string()), counted }
         };
-        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked);
+        let patterns = &setting.asked[figures.from].patterns;
+        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked).zip(patterns);
         Self {
             from: totals.ports[figures.from].name.clone(),
             to: totals.ports[figures.to].name.clone(),

@@ -62,19 +62,27 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
     };
     let spread = match &args.traffic.pace.pattern[..] {
         _ if !setting.frames.are_paced() => String::new(),
-        [Spread(Pattern::Even)] => ", even".to_owned(),
+        [] | [Spread(Pattern::Even)] => ", even".to_owned(),
         [Spread(Pattern::Bursts(frames))] => format!(", bursts of {frames}"),
         [Spread(Pattern::Poisson(seed))] => format!(", Poisson (seed {seed})"),
         _ => format!(", --pattern {}", args.traffic.pace.patterns()),
     };
-    let spread =
-        if setting.frames.have_own_patterns() { format!("{spread} but for streams that say it") } else { spread };
+    let mut own: Vec<_> =
+        setting.frames.own_patterns().map(|(name, pattern)| format!("of stream {name} {pattern}")).collect();
+    if own.len() > PATTERNS {
+        let more = own.split_off(PATTERNS).len();
+        own.push(format!("of {more} more in their own ways"));
+    }
+    let spread = if own.is_empty() { spread } else { format!("{spread}, but {}", own.join(", ")) };
     let spread = if all.iter().any(Figures::is_steered) { format!("{spread}; steered while it ran") } else { spread };
     let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
     let clock = ClockReport::of(setting.clock).words();
     let queues = if args.queues > 1 { format!(", {} queue pairs a port", args.queues) } else { String::new() };
     format!("\nrun: {seconds:.3} s, frames of {}, {tag}{queues}\n{rate}{spread}\n{clock}", setting.frames.sizes())
 }
+
+/// Streams with a pattern of their own that the head names.
+const PATTERNS: usize = 4;
 
 /// The figures of a pair, a column or two for each direction.
 fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
