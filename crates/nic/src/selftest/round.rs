@@ -184,7 +184,7 @@ impl<'p> Round<'p> {
 
     /// Waits until fewer than `count` frames of a transmit queue are not reported.
     fn reported_within(&mut self, queue: usize, count: usize) -> bool {
-        let mut patience = Patience::new(PATIENCE);
+        let mut patience = Patience::of_quick_looks(PATIENCE);
         loop {
             self.opened.tx[queue].send(&mut self.cache, &mut self.outbox);
             if self.opened.tx[queue].in_flight() < count {

@@ -112,7 +112,7 @@ impl Round<'_> {
         queue: usize,
         window: usize,
     ) -> Result<Exchange, Check> {
-        let (mut patience, mut asked) = (Patience::new(PATIENCE), Instant::now());
+        let (mut patience, mut asked) = (Patience::of_quick_looks(PATIENCE), Instant::now());
         loop {
             // At each turn: a device may make up frames for ever.
             self.deadline.check().map_err(|expired| Check::failed(name, expired))?;
@@ -122,7 +122,7 @@ impl Round<'_> {
                 break;
             }
             if progress > 0 {
-                patience = Patience::new(PATIENCE);
+                patience = Patience::of_quick_looks(PATIENCE);
                 continue;
             }
             if patience.is_over() {
@@ -197,22 +197,26 @@ pub(super) struct Patience {
     begun: Instant,
     limit: Duration,
     looks: u32,
+    fewest: u32,
 }
 
 impl Patience {
+    /// Of looks that wait or read registers, each of which may take its time.
     pub(super) fn new(limit: Duration) -> Self {
-        Self { begun: Instant::now(), limit, looks: 0 }
+        Self { begun: Instant::now(), limit, looks: 0, fewest: 200 }
+    }
+
+    /// Of looks at memory, with a [`pause`] behind each: an idle machine makes as many in a fifth of a second.
+    pub(super) fn of_quick_looks(limit: Duration) -> Self {
+        Self { fewest: 2_000, ..Self::new(limit) }
     }
 
     /// Counts a look in vain, and returns whether it was the last.
     pub(super) fn is_over(&mut self) -> bool {
         self.looks += 1;
-        self.looks >= FEWEST_LOOKS && self.begun.elapsed() > self.limit
+        self.looks >= self.fewest && self.begun.elapsed() > self.limit
     }
 }
-
-/// An idle machine makes as many in a fifth of a second.
-const FEWEST_LOOKS: u32 = 2_000;
 
 /// Lets the device work, where it shares a processor with this thread.
 pub(super) fn pause() {
