@@ -82,7 +82,13 @@ fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<(&Cage, boo
             regs.write(AUTOC, after.0 | autoc::AN_RESTART.mask());
             return Ok(());
         }
-        reset_pipeline(regs, after.0).map(drop)
+        match reset_pipeline(regs, after.0) {
+            Err(error @ Error::Timeout { .. }) => {
+                tracing::warn!("{error}; the link may not come up");
+                Ok(())
+            }
+            other => other,
+        }
     })
     .map(|()| true)
 }
@@ -163,7 +169,7 @@ fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
         modify(regs, ESDP, |value| esdp::SDP5.set(value | esdp::SDP5_DIR.mask(), (!gigabit).into()))?;
         regs.sleep(RATE_SETTLE, "the SFP+ module to change its rate")?;
         tracing::debug!("{}: no link, trying {} Gbit/s", regs.device().name(), if gigabit { 1 } else { 10 });
-        reset_pipeline(regs, wanted(Media::Fibre, gigabit, before).0).map(drop)
+        reset_pipeline(regs, wanted(Media::Fibre, gigabit, before).0)
     })
 }
 
@@ -217,8 +223,12 @@ fn wanted(media: Media, gigabit: bool, (autoc, autoc2): (u32, u32)) -> (u32, u32
 
 /// Writes AUTOC and has the whole pipeline take it over: restarted with bit 2 of LMS toggled, and again as wanted once
 /// auto-negotiation has left its idle state. A mere restart may leave parts of it in the earlier mode. Where it stays idle the link is
-/// restarted all the same, and the log says so, as by Intel's drivers. Returns whether it did leave that state.
-fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<bool> {
+/// restarted all the same, as by Intel's drivers.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] where it stays idle; [`Error::Expired`], [`Error::Gone`].
+fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
     let restart = autoc | autoc::AN_RESTART.mask();
     regs.write(AUTOC, autoc::LMS.set(restart, autoc::LMS.get(restart) ^ 4));
     let begun = |value| anlp1::STATE.get(value) != 0;
@@ -226,13 +236,7 @@ fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<bool> {
     if !matches!(begun, Err(Error::Gone { .. })) {
         regs.write(AUTOC, restart);
     }
-    match begun {
-        Err(error @ Error::Timeout { .. }) => {
-            tracing::warn!("{error}; the link may not come up");
-            Ok(false)
-        }
-        other => other.map(|_| true),
-    }
+    begun.map(drop)
 }
 
 /// Has the pipeline restarted in its present mode, by way of another, and returns whether auto-negotiation left its idle state
@@ -240,7 +244,10 @@ fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<bool> {
 pub(crate) fn negotiates<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     holding(regs, mac, sw_fw_sync::MAC_CSR, || {
         let autoc = read(regs, AUTOC)?;
-        reset_pipeline(regs, autoc::FLU.set(autoc, 0))
+        match reset_pipeline(regs, autoc::FLU.set(autoc, 0)) {
+            Err(Error::Timeout { .. }) => Ok(false),
+            other => other.map(|()| true),
+        }
     })
 }
 
@@ -367,6 +374,8 @@ mod tests {
     use crate::fake::Fake;
     use MacType::{Mac82599, X540, X550};
     use ethdev::Port as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn set_up_with(device: u16, prepare: impl FnOnce(&Fake)) -> Fake {
         let fake = Fake::new(device);
@@ -428,6 +437,21 @@ mod tests {
         assert_eq!(fake.get(crate::regs::SW_FW_SYNC), 0, "given back");
     }
 
+    /// A change of rate that does not take is an error of the look, so that the log does not tell of each, twice a second.
+    #[test]
+    fn a_module_of_two_rates_whose_link_does_not_begin_is_tried_more_rarely() {
+        let fake = Fake::new(0x10FB);
+        let model = Model::identify(device::Device::ids(&fake)).unwrap();
+        let (vendor, part) = Default::default();
+        let kind = crate::SfpKind::ShortRange;
+        let module = SfpModule { kind, dual_rate: true, checksum_is_right: true, vendor, part, cable_metres: None };
+        let (regs, cage) = (fake.regs(), Cage::Module(module));
+        fake.on_read(ANLP1, |_| 0);
+        assert!(matches!(change_rate(&regs, model.mac), Err(Error::Timeout { register: "ANLP1", .. })));
+        assert!(set_up_for(&regs, model, Some((&cage, true)), false).unwrap(), "told, and set up all the same");
+        assert_eq!(fake.get(crate::regs::SW_FW_SYNC), 0, "given back");
+    }
+
     #[test]
     fn firmware_may_forbid_changes() {
         let fake = set_up_with(0x10FB, |fake| fake.set(MMNGC, 1));
@@ -480,12 +504,17 @@ mod tests {
     #[test]
     fn an_opening_that_fails_leaves_the_laser_off() {
         let fake = Fake::new(0x10FB);
-        // Firmware keeps the MAC's registers for longer than the opening may take.
-        fake.on_read(crate::regs::SW_FW_SYNC, |storage| {
+        // Once the laser is on, firmware keeps the MAC's registers, and somebody gives up waiting.
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let (told, is_on) = (Arc::clone(&cancelled), Arc::new(AtomicBool::new(false)));
+        let seen = Arc::clone(&is_on);
+        fake.on_write(ESDP, move |_, _| is_on.store(true, Ordering::Relaxed));
+        fake.on_read(crate::regs::SW_FW_SYNC, move |storage| {
+            told.store(seen.load(Ordering::Relaxed), Ordering::Relaxed);
             storage.get(&crate::regs::SW_FW_SYNC.offset()).copied().unwrap_or_default() | 1 << 8
         });
         let mut config = crate::Config::default();
-        config.port.time_limit.total = Duration::from_millis(200);
+        config.port.time_limit = device::TimeLimit { total: Duration::from_secs(3600), cancel: Some(cancelled) };
         let pool = mempool::Pool::new(&mempool::PoolConfig::default()).unwrap();
         let error = crate::open(fake.clone(), &config, &pool).unwrap_err();
         assert!(matches!(error, Error::Expired { .. }), "{error}");

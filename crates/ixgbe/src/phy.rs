@@ -120,6 +120,8 @@ const PASS_THROUGH: u32 = 2;
 /// How long putting it into low power may take at the end, as the reset that follows needs time too: whoever keeps the semaphore of an X540 is
 /// overruled by then.
 pub(crate) const LAST_LIMIT: Duration = Duration::from_millis(1500);
+/// The same where all has to end soon, behind a self-test or an opening that failed: nobody is overruled then.
+pub(crate) const QUICK_LAST_LIMIT: Duration = Duration::from_millis(400);
 /// A command takes some 30 us at 2.4 MHz (8.2.3.22); Intel's drivers wait for 1 ms.
 const COMMAND_LIMIT: Duration = Duration::from_millis(10);
 

@@ -56,7 +56,9 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let card = Card::set_up_link(&regs, model, linked, address, config).inspect_err(|error| {
         if !matches!(error, Error::Gone { .. }) {
             // What went wrong is told; the partner must not see a link meanwhile.
-            drop(leave(&regs.afterwards(LEAVE_LIMIT), model, phy::LAST_LIMIT));
+            let after = regs.afterwards(LEAVE_LIMIT);
+            regs.device().set_deadline(Some(after.deadline().clone()));
+            drop(leave(&after, model, phy::QUICK_LAST_LIMIT));
         }
     })?;
     #[expect(unsafe_code, reason = "a word for the device")]
@@ -280,7 +282,7 @@ pub(crate) fn leave<D: Device>(regs: &Timed<D>, model: Model, limit: Duration) -
     asleep.and(init::stop(regs, model.mac)).and(link::turn_laser_off(regs, model))
 }
 
-/// How long a device may take to be left when it could not be opened.
+/// How long a device may take to be left when it could not be opened: a choice of our own, with room for a reset.
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 impl<D: Device> fmt::Debug for Card<D> {

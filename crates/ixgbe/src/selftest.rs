@@ -54,7 +54,7 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
         (NEGOTIATION, negotiation),
         (RESET_AGAIN, |regs, model| init::reset(regs, model.mac).map(|_| Check::ok(RESET_AGAIN, "done"))),
     ];
-    Ok(selftest::run(&regs, model, &tests, |regs, model| leave(regs, model, POWER_LIMIT)))
+    Ok(selftest::run(&regs, model, &tests, |regs, model| leave(regs, model, phy::QUICK_LAST_LIMIT)))
 }
 
 /// Reads all registers of a device that this driver knows, in the order of the datasheet's chapters, and writes none. Those that
@@ -235,13 +235,12 @@ const RESET_AGAIN: &str = "reset again";
 
 /// As at opening: 4.6.3.2 has the bit clear by itself, in no time that it tells.
 const RESET_LIMIT: Duration = Duration::from_millis(100);
-/// How long looking for the PHY and waking it up may take, so that there is time for the checks that follow, whoever keeps its semaphore.
+/// How long looking for the PHY and waking it up may take, so that there is time for the checks that follow, whoever keeps
+/// its semaphore: a choice of our own.
 const PHY_LIMIT: Duration = Duration::from_secs(2);
-/// How long putting the PHY into low power may take at the end, so that there is time for the reset that follows.
-const POWER_LIMIT: Duration = Duration::from_millis(400);
 /// 4.6.3.2.
 const DATASHEET_SETTLE: Duration = Duration::from_millis(10);
-/// How long a device that is slow is waited for.
+/// How long a device that is slow is waited for: a choice of our own.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
