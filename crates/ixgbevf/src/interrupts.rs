@@ -20,6 +20,7 @@ pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) {
     for vector in 0..queues {
         regs.write(VTEITR.at(vector), vteitr::INTERVAL.set(vteitr::CNT_WDIS.mask(), steps));
     }
+    regs.write(VTEITR.at(queues), vteitr::INTERVAL.set(vteitr::CNT_WDIS.mask(), MOST_STEPS));
     // A message clears its cause; that of a queue also masks its vector.
     regs.write(VTEIAC, (1 << (queues + 1)) - 1);
     regs.write(VTEIAM, (1 << queues) - 1);
@@ -44,3 +45,5 @@ pub(crate) fn mask<D: Device>(regs: &Registers<D>) {
 const VALID: u32 = 0x80;
 /// A step of VTEITR at 10 Gbit/s.
 const INTERVAL_STEP_NS: u32 = 2048;
+/// The longest interval, about a millisecond: enough for a physical function that never stops talking.
+const MOST_STEPS: u32 = 511;

@@ -129,7 +129,14 @@ impl<D: Device> Card<D> {
     /// What the physical function grants, for people.
     fn granted(&self) -> String {
         let Grant { api, queues, mode, .. } = self.grant;
-        format!("API {}, {} + {} queues, at most {mode:?}", api.name(), queues.receive, queues.transmit)
+        let mode = match mode {
+            Mode::Broadcast => "broadcasts",
+            Mode::Groups => "groups asked for",
+            Mode::AllGroups => "all groups",
+            Mode::Everything => "frames for others",
+        };
+        let queues = format!("{} + {} queues", queues.receive, queues.transmit);
+        format!("API {}, {queues}, lets in {mode} if asked to", api.name())
     }
 
     /// Asks the physical function for something.

@@ -595,8 +595,12 @@ fn queues_and_the_mailbox_have_vectors() {
     bench.nic.step_until_idle(2000);
     assert!(told(&bench) && bench.opened.port.events().unwrap().link_changed);
     bench.nic.inject_fault(Fault::PfReset { at: 0, phase: MailboxPhase::Taken });
-    bench.nic.step_until_idle(2000);
-    assert!(told(&bench), "a reset of the physical function wakes too");
+    // Not before a millisecond after the last: it may say much.
+    let told_later = (0..1_000_000).any(|_| {
+        bench.nic.step_until_idle(10);
+        told(&bench)
+    });
+    assert!(told_later, "a reset of the physical function wakes too");
     assert!(matches!(bench.opened.port.events(), Err(Error::Lost { .. })));
     let (closed, away) = bench.close();
     assert!(matches!(closed, Err(Error::Lost { .. })) && away == 0);
