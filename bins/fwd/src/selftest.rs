@@ -136,9 +136,11 @@ fn text(address: &Address, found: &SelfTest, took: Duration) -> String {
 
 /// A line without the paths of this host that it may name. (Of the card's address drivers say nothing in a check.)
 fn public(line: &str) -> String {
-    // In units and names of parts each slash stands behind a letter or a digit.
+    // In units and names of parts, such as Mbit/s and P/N, each slash stands behind a letter or a digit, and one side of it is short.
     let is_path = |word: &str| {
-        word.rsplit_once('/').is_some_and(|(to, _)| to.split('/').any(|part| !part.ends_with(char::is_alphanumeric)))
+        let parts: Vec<&str> = word.split('/').collect();
+        let is_above = |part: &&str| !part.ends_with(char::is_alphanumeric);
+        parts.len() > 1 && (parts[..parts.len() - 1].iter().any(is_above) || parts.iter().all(|part| part.len() > 2))
     };
     let words = line.split(' ').map(|word| if is_path(word) { "(path)" } else { word });
     words.collect::<Vec<_>>().join(" ")
