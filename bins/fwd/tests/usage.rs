@@ -189,6 +189,26 @@ fn devices_that_are_named_are_shown() {
     assert!(refused.status.code() == Some(2) && error.contains("add --verbose"), "{error}");
 }
 
+/// Of each card its parts, its queues and how far RSS reaches (82599 datasheet 7.1.2.8).
+#[test]
+fn devices_that_are_named_say_what_they_have() {
+    for (id, lines) in [
+        ("10f9", &["PAUSE obeyed, not sent", "RSS reaches 16 queues by a table of 128"][..]),
+        ("10fb&module=none", &["module none", "RSS reaches 16 queues by a table of 128"]),
+        ("x540", &["PHY 0x", "firmware not told", "RSS reaches 16 queues by a table of 128"]),
+        ("x550", &["PHY 0x", "PAUSE obeyed, not sent", "RSS reaches 64 queues by a table of 512"]),
+        (
+            "1515",
+            &["physical function API 1.3, 4 + 4 queues, lets in frames for others if asked to", "RSS no say in it"],
+        ),
+    ] {
+        let shown = fwd(&["devices", "--verbose", &format!("soft:has?id={id}")]);
+        let text = String::from_utf8(shown.stdout).unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.iter().for_each(|line| assert!(words.contains(line), "{id}: {line} in {text}"));
+    }
+}
+
 #[test]
 fn devices_as_json_are_those_of_the_table() {
     if !std::path::Path::new("/sys/bus/pci/devices").exists() {

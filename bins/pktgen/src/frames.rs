@@ -440,7 +440,8 @@ fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) 
             args.pace.rates()
         )));
     }
-    if !args.pace.pattern.is_empty() && definitions.iter().all(|one| one.pattern().is_some()) && !definitions.is_empty() {
+    if !args.pace.pattern.is_empty() && definitions.iter().all(|one| one.pattern().is_some()) && !definitions.is_empty()
+    {
         return Err(Failure::usage(format!(
             "--pattern {}: all streams of the file have patterns of their own; leave it out",
             args.pace.patterns()

@@ -137,6 +137,16 @@ mod tests {
     }
 
     #[test]
+    fn the_receiver_that_is_turned_off_is_that_of_this_port() {
+        for lan in [0, 1] {
+            let fake = Fake::new(0x1563);
+            fake.set(STATUS, status::LAN_ID.set(0, lan));
+            disable_receiver(&fake.regs()).unwrap();
+            assert_eq!(fake.get(FLEX_MNG.at(1)), lan);
+        }
+    }
+
+    #[test]
     fn the_receiver_is_turned_off_by_either() {
         for answers in [true, false] {
             let fake = Fake::new(0x1563);

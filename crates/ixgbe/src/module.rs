@@ -294,6 +294,7 @@ const ACTIVE: u8 = 0x08;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::Fake;
 
     fn page(bytes: &[(usize, u8)]) -> [u8; PAGE] {
         let mut page = [0; PAGE];
@@ -349,6 +350,30 @@ mod tests {
         assert!(matches!(judged(&[None, Some(damaged), Some(other)]), Cage::Unreadable(_)));
         assert!(matches!(judged(&[Some(damaged), Some(other)]), Cage::Unreadable(_)));
         assert_eq!(judged(&[None; 2]), Cage::Empty);
+    }
+
+    /// Settings of its own type in the EEPROM's list, the semaphore of its own PHY or module (82599 datasheet 10.5.4).
+    #[test]
+    fn each_port_of_a_chip_has_settings_and_a_semaphore_of_its_own() {
+        for (lan, semaphore, optics, cables) in [(0, sw_fw_sync::PHY0, 50, 30), (1, sw_fw_sync::PHY1, 60, 40)] {
+            let fake = Fake::new(0x10FB);
+            fake.set(STATUS, status::LAN_ID.set(0, lan));
+            let mut words = vec![0_u16; 0x300];
+            words[0x2B] = 0x200;
+            words[0x201..0x20A].copy_from_slice(&[3, 0x210, 4, 0x220, 5, 0x230, 6, 0x240, 0xFFFF]);
+            for (at, word) in [(0x210, 30), (0x220, 40), (0x230, 50), (0x240, 60)] {
+                words[at + 1..at + 3].copy_from_slice(&[word, 0xFFFF]);
+            }
+            fake.set_eeprom(words);
+            let regs = fake.regs();
+            assert_eq!(phy_semaphore(&regs).unwrap().mask(), semaphore.mask());
+            for (bytes, word) in [((3, 0x10), optics), ((8, 4), cables)] {
+                let Cage::Module(module) = parse(&page(&[bytes])) else { panic!() };
+                initialise(&regs, MacType::Mac82599, &module).unwrap();
+                let mut written = fake.writes().into_iter().filter(|write| write.0 == CORECTL.offset());
+                assert_eq!(written.next_back().map(|write| write.1), Some(word), "port {lan}");
+            }
+        }
     }
 
     #[test]

@@ -216,6 +216,9 @@ fn cables(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
     guest.0.nic(0).set_link(true);
     let said = guest.sh("linked 0 1 2 3; ip netns exec n2 ethtool -m e2")?;
     checks.contains("cable and another module are in", &said, "SOFT-10G-LR");
+    let said =
+        guest.sh("ip -n n2 link set e2 down; carrier 3 0; ip -n n2 link set e2 up; linked 2 3 && echo both again")?;
+    checks.equal("the laser goes off with its interface, and its partner's link", said.trim(), "both again");
     guest.pings(checks, &[0, 2], "after that")
 }
 
