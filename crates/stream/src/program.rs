@@ -113,29 +113,22 @@ fn count<T: Word>(column: &mut [T; BURST], next: u64, from: u64, step: u64, last
 fn draw<T: Word>(column: &mut [T; BURST], lanes: &mut Lanes, from: u32, last: u32) {
     // A range of 32 bits has one value more than such a number can say.
     let Some(values) = last.checked_add(1) else {
-        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| *place = T::of(number.into()));
+        lanes.next(column, |number, _| T::of(number.into()));
         return;
     };
     if values.is_power_of_two() && last > 0 {
         // The upper bits, as below, without a product of 64 bits.
         let less = last.leading_zeros();
-        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| {
-            *place = T::of(u64::from(from) + u64::from(number >> less));
-        });
+        lanes.next(column, |number, _| T::of(u64::from(from) + u64::from(number >> less)));
         return;
     }
     let times = |number: u32| u64::from(number) * u64::from(values);
     let upper = |product: u64| product >> 32;
     if last < SHORT_RANGE {
-        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| {
-            *place = T::of(u64::from(from) + upper(times(number)));
-        });
+        lanes.next(column, |number, _| T::of(u64::from(from) + upper(times(number))));
     } else {
         // A number of 64 bits, in halves.
-        let [numbers, more] = lanes.next_with_more();
-        column.iter_mut().zip(numbers.iter().zip(more)).for_each(|(place, (number, more))| {
-            *place = T::of(u64::from(from) + upper(times(*number) + upper(times(more))));
-        });
+        lanes.next(column, |number, more| T::of(u64::from(from) + upper(times(number) + upper(times(more)))));
     }
 }
 
@@ -253,8 +246,20 @@ fn take<T: Word>(step: &mut Step, rows: &mut (impl Rows + ?Sized), running: &mut
         }
         rows.write(place, &column);
     }
-    if step.parts.is_empty() {
-        return;
+    match step.parts[..] {
+        [] => return,
+        // An address of IPv4, in its header's checksum and that of UDP or TCP.
+        [Part { of: first, swap: false }, Part { of: second, swap: false }] => {
+            if let Ok([first, second]) = running.get_disjoint_mut([first, second]) {
+                for ((first, second), value) in first.iter_mut().zip(second).zip(&column) {
+                    let words = value.words();
+                    *first += words;
+                    *second += words;
+                }
+            }
+            return;
+        }
+        _ => {}
     }
     let mut words = [0; BURST];
     words.iter_mut().zip(&column).for_each(|(words, value)| *words = value.words());

@@ -33,21 +33,14 @@ impl Lanes {
         Self { state: array::from_fn(|_| array::from_fn(|_| random.next_u32())) }
     }
 
-    /// The next number of 32 bits of each, and 32 bits more, which together have no bias. The latter are a word of the state: alone they are not as random.
+    /// Writes what `value` makes of the next number of 32 bits of each, and of 32 bits more, which together have no bias. The latter are
+    /// a word of the state: alone they are not as random.
     #[inline(always)]
-    pub(crate) fn next_with_more(&mut self) -> [Lane; 2] {
-        let more = self.state[1];
-        [self.next(), more]
-    }
-
-    /// The next number of 32 bits of each.
-    #[inline(always)]
-    pub(crate) fn next(&mut self) -> Lane {
-        let mut numbers = [0; BURST];
+    pub(crate) fn next<T>(&mut self, column: &mut [T; BURST], value: impl Fn(u32, u32) -> T) {
         let [first, second, third, fourth] = &mut self.state;
         let state = first.iter_mut().zip(second).zip(third.iter_mut().zip(fourth));
-        for (number, ((a, b), (c, d))) in numbers.iter_mut().zip(state) {
-            *number = a.wrapping_add(*d).rotate_left(7).wrapping_add(*a);
+        for (place, ((a, b), (c, d))) in column.iter_mut().zip(state) {
+            *place = value(a.wrapping_add(*d).rotate_left(7).wrapping_add(*a), *b);
             let shifted = *b << 9;
             *c ^= *a;
             *d ^= *b;
@@ -56,7 +49,6 @@ impl Lanes {
             *c ^= shifted;
             *d = d.rotate_left(11);
         }
-        numbers
     }
 }
 
@@ -75,7 +67,9 @@ mod tests {
             })
             .collect();
         for _ in 0..3 {
-            assert_eq!(lanes.next().to_vec(), alone.iter_mut().map(|one| one.next_u32()).collect::<Vec<_>>());
+            let mut numbers = [0; BURST];
+            lanes.next(&mut numbers, |number, _| number);
+            assert_eq!(numbers.to_vec(), alone.iter_mut().map(|one| one.next_u32()).collect::<Vec<_>>());
         }
     }
 }

@@ -251,8 +251,10 @@ impl Stream {
 
     #[inline]
     fn fill_moving<'f, const LEN: usize>(&mut self, at: usize, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        // The end is known before, so that a frame's length is compared once.
+        let place = at..at.saturating_add(LEN);
         self.copy_rows::<LEN>(frames, |_, frame, row| {
-            if let Some(place) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>) {
+            if let Some(Ok(place)) = frame.get_mut(place.clone()).map(<&mut [u8; LEN]>::try_from) {
                 *place = *row;
             }
         })
@@ -267,15 +269,19 @@ impl Stream {
     ) -> usize {
         let mut count = 0;
         loop {
-            let rows = self.rows.as_chunks::<LEN>().0.get(self.next..).unwrap_or(&[]);
-            let before = count;
-            for row in rows {
-                let Some(frame) = frames.next() else {
-                    self.next += count - before;
-                    return count;
-                };
-                count += 1;
+            let all = self.rows.as_chunks::<LEN>().0.get(self.next..).unwrap_or(&[]);
+            let mut rows = all.iter();
+            let is_done = loop {
+                let Some(row) = rows.as_slice().first() else { break false };
+                let Some(frame) = frames.next() else { break true };
                 copy(self, frame, row);
+                rows.next();
+            };
+            let copied = all.len() - rows.len();
+            count += copied;
+            if is_done {
+                self.next += copied;
+                return count;
             }
             self.turn_over();
         }
