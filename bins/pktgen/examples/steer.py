@@ -58,7 +58,8 @@ def show(figures):
     for one in figures["directions"]:
         asked = one["intended_pps"]
         rate = "no limit" if asked is None else f"{asked:,.0f} pps asked"
-        counts = ", ".join(f"{name.replace('_', ' ')} {one[name]:,}" for name in ("sent", "received", "lost", "under_way"))
+        known = {name: one[name] for name in ("sent", "received", "lost", "under_way") if one[name] is not None}
+        counts = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in known.items())
         print(f"{one['from']} > {one['to']}: {rate}, {counts}")
 
 
@@ -70,7 +71,7 @@ def main():
             do, *pairs = words.split()
             fields = dict(pair.split("=", 1) for pair in pairs)
             if do == "wait":
-                while not all(one[name] >= int(count) for one in run.figures()["directions"] for name, count in fields.items()):
+                while not all((one[name] or 0) >= int(count) for one in run.figures()["directions"] for name, count in fields.items()):
                     time.sleep(0.05)
             elif do == "get":
                 show(run.figures())

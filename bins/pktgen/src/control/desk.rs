@@ -373,24 +373,31 @@ fn scaled(load: Load, [times, over]: [u64; 2]) -> Load {
 mod tests {
     use super::*;
 
+    impl Facts {
+        /// Of two ports, of which the first sends these streams in turn, without a rate.
+        pub(crate) fn of_names<const N: usize>(ports: [&str; 2], streams: [&str; N]) -> Self {
+            let steerable = Steerable { stream: None, is_shared: true, is_timed: false, mean: 60.0 };
+            Self {
+                ports: ports.map(str::to_owned).to_vec(),
+                senders: vec![true, false],
+                queues: 1,
+                streams: streams.map(str::to_owned).to_vec(),
+                steerable: vec![steerable],
+                lines: vec![None; 2],
+                patterns: vec![vec![Pattern::Even]; 2],
+                loads: vec![vec![None]; 2],
+                hz: 1_000_000_000,
+                catch_up: 0,
+                tagged: true,
+                has_end: false,
+            }
+        }
+    }
+
     #[test]
     fn a_rate_that_was_given_is_gone_on_from_though_nobody_has_answered() {
         let load = "1000".parse().unwrap();
-        let steerable = Steerable { stream: None, is_shared: true, is_timed: false, mean: 60.0 };
-        let facts = Facts {
-            ports: ["a", "b"].map(str::to_owned).to_vec(),
-            senders: vec![true, false],
-            queues: 1,
-            streams: vec!["1".to_owned()],
-            steerable: vec![steerable],
-            lines: vec![None; 2],
-            patterns: vec![vec![Pattern::Even]; 2],
-            loads: vec![vec![Some(load)]; 2],
-            hz: 1_000_000_000,
-            catch_up: 0,
-            tagged: true,
-            has_end: false,
-        };
+        let facts = Facts { loads: vec![vec![Some(load)]; 2], ..Facts::of_names(["a", "b"], ["1"]) };
         // There is no worker, and none is waited for.
         let mut orders = Orders::new(1, true);
         orders.patience = Duration::ZERO;

@@ -42,7 +42,8 @@ pub(crate) struct StreamFigures {
     pub(crate) counts: Counts,
 }
 
-/// A stream, or several. What was sent is received, lost or under way.
+/// A stream, or several. What was sent is received, lost or under way. Of frames without tags nobody knows which of them are lost: those
+/// are under way, too.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Counts {
     /// Frames a second that are asked for now; `null` without a limit.
@@ -54,13 +55,13 @@ pub(crate) struct Counts {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) under_way: u64,
-    /// Numbers that did not come, although a higher one did.
-    pub(crate) lost: u64,
+    /// Numbers that did not come, although a higher one did; `null` of frames without tags, as are the next.
+    pub(crate) lost: Option<u64>,
     /// Of those that were received or lost.
-    pub(crate) loss_percent: f64,
-    pub(crate) duplicate: u64,
-    pub(crate) late: u64,
-    pub(crate) reordered: u64,
+    pub(crate) loss_percent: Option<f64>,
+    pub(crate) duplicate: Option<u64>,
+    pub(crate) late: Option<u64>,
+    pub(crate) reordered: Option<u64>,
     pub(crate) latency_from_due_ns: Option<Times>,
     pub(crate) latency_from_ring_ns: Option<Times>,
     /// Since when it is counted, and when that was, in seconds of one clock.
@@ -133,37 +134,53 @@ impl Figures {
 impl DirectionFigures {
     fn of(facts: &Facts, state: &PairState, direction: &DirectionState) -> Self {
         let tick = 1e9 / hz(facts);
-        let (mut all, mut latencies) = (Counts::default(), [Latency::new(), Latency::new()]);
+        let (mut all, mut latencies) = (Counts::none(facts.tagged), [Latency::new(), Latency::new()]);
         (all.intended_pps, all.span) = (Some(0.0), span(facts, state));
         let mut streams = Vec::new();
+        let mut damaged = direction.damaged;
         for (index, stream) in direction.streams.iter().enumerate() {
             let counts = Counts::of(stream, facts, state, tick);
             all.add(&counts);
+            damaged += stream.impossible;
             latencies.iter_mut().zip([&stream.from_due, &stream.from_ring]).for_each(|(all, one)| all.add(one));
             let name = facts.streams.get(index).cloned().unwrap_or_default();
             streams.push(StreamFigures { name, counts });
         }
         [all.latency_from_due_ns, all.latency_from_ring_ns] = latencies.map(|latency| Times::of(&latency, tick));
         let name = |port: usize| facts.ports.get(port).cloned().unwrap_or_default();
-        let DirectionState { from, to, foreign, damaged, .. } = direction;
-        Self { from: name(*from), to: name(*to), all, foreign: *foreign, damaged: *damaged, streams }
+        let DirectionState { from, to, foreign, .. } = direction;
+        Self { from: name(*from), to: name(*to), all, foreign: *foreign, damaged, streams }
     }
 }
 
 impl Counts {
+    /// Of no frame, with tags or without.
+    fn none(tagged: bool) -> Self {
+        let none = tagged.then_some(0);
+        Self {
+            lost: none,
+            loss_percent: none.map(|_| 0.0),
+            duplicate: none,
+            late: none,
+            reordered: none,
+            ..Self::default()
+        }
+    }
+
     fn of(stream: &StreamState, facts: &Facts, state: &PairState, tick: f64) -> Self {
         let Verdict { sent: reached, received, lost, duplicate, late, reordered, .. } = stream.verdict;
         let sent = stream.sent.max(reached);
+        let known = |count: u64| facts.tagged.then_some(count);
         let counts = Self {
             intended_pps: stream.asked.map(|asked| rounded(asked * hz(facts))),
             missed: stream.missed,
             sent,
             received,
             under_way: sent - reached,
-            lost,
-            duplicate,
-            late,
-            reordered,
+            lost: known(lost),
+            duplicate: known(duplicate),
+            late: known(late),
+            reordered: known(reordered),
             latency_from_due_ns: Times::of(&stream.from_due, tick),
             latency_from_ring_ns: Times::of(&stream.from_ring, tick),
             span: span(facts, state),
@@ -178,15 +195,16 @@ impl Counts {
         self.sent += other.sent;
         self.received += other.received;
         self.under_way += other.under_way;
-        self.lost += other.lost;
-        self.duplicate += other.duplicate;
-        self.late += other.late;
-        self.reordered += other.reordered;
+        let sum = |all: Option<u64>, one: Option<u64>| all.zip(one).map(|(all, one)| all + one);
+        self.lost = sum(self.lost, other.lost);
+        self.duplicate = sum(self.duplicate, other.duplicate);
+        self.late = sum(self.late, other.late);
+        self.reordered = sum(self.reordered, other.reordered);
         *self = std::mem::take(self).with_loss();
     }
 
     fn with_loss(mut self) -> Self {
-        self.loss_percent = percent(self.lost, self.received + self.lost);
+        self.loss_percent = self.lost.map(|lost| percent(lost, self.received + lost));
         self
     }
 
@@ -244,4 +262,19 @@ fn span(facts: &Facts, state: &PairState) -> [f64; 2] {
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn hz(facts: &Facts) -> f64 {
     facts.hz.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_damaged_as_in_the_report() {
+        let facts = Facts { tagged: true, ..Facts::of_names(["a", "b"], ["1", "2"]) };
+        let stream = |impossible| StreamState { impossible, ..StreamState::default() };
+        let direction = DirectionState { to: 1, damaged: 3, streams: vec![stream(4), stream(5)], ..Default::default() };
+        let state = PairState { directions: vec![direction], ..PairState::default() };
+        let figures = Figures::of(&facts, &[state], &Totals::default(), &Totals::default());
+        assert_eq!((figures.directions[0].damaged, figures.directions[0].all.lost), (12, Some(0)));
+    }
 }

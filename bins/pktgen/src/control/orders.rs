@@ -90,8 +90,10 @@ pub(crate) struct StreamState {
     pub(crate) asked: Option<f64>,
     pub(crate) sent: u64,
     pub(crate) missed: u64,
-    /// Of as many frames as the highest number that has arrived says.
+    /// Of as many frames as the highest number that has arrived says; without tags of as many as came.
     pub(crate) verdict: Verdict,
+    /// Frames whose number or time cannot be.
+    pub(crate) impossible: u64,
     pub(crate) from_due: Latency,
     pub(crate) from_ring: Latency,
 }
@@ -124,6 +126,7 @@ impl StreamState {
         self.sent += other.sent;
         self.missed += other.missed;
         self.verdict += other.verdict;
+        self.impossible += other.impossible;
         self.from_due.add(&other.from_due);
         self.from_ring.add(&other.from_ring);
     }

@@ -139,7 +139,7 @@ struct Loss {
 impl Loss {
     /// That of a direction, of which it was `asked` some time before: what was under way then and has not come is lost.
     fn of((now, asked): (&DirectionFigures, &DirectionFigures)) -> Self {
-        let lost = now.all.lost + now.streams.iter().zip(&asked.streams).map(behind).sum::<u64>();
+        let lost = now.all.lost.unwrap_or(0) + now.streams.iter().zip(&asked.streams).map(behind).sum::<u64>();
         Self { lost, judged: now.all.received + lost }
     }
 

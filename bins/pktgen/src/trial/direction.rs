@@ -223,9 +223,11 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let sent = self.lane.sent().get(index).copied()?;
         let asked = self.lane.asked().get(index).copied().flatten();
         if let Some(spread) = &self.spread {
-            let [from_due, from_ring] = spread.shares.get(index)?.latencies().map(Clone::clone);
+            let share = spread.shares.get(index)?;
+            let ([from_due, from_ring], impossible) = (share.latencies().map(Clone::clone), share.impossible());
             let (counted, verdict) = (spread.verdict(index, sent.handed).sent, spread.verdict_so_far(index));
-            return Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring });
+            let (sent, missed) = (counted, sent.missed);
+            return Some(StreamState { asked, sent, missed, verdict, impossible, from_due, from_ring });
         }
         let stream = self.streams.get(index)?;
         let counted = stream.verdict(sent.handed).sent;
@@ -236,8 +238,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             }
             None => stream.verdict(0),
         };
-        let [from_due, from_ring] = stream.latencies().map(Clone::clone);
-        Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring })
+        let ([from_due, from_ring], impossible) = (stream.latencies().map(Clone::clone), stream.impossible());
+        Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, impossible, from_due, from_ring })
     }
 
     /// Receives a burst. Returns how many frames of the counted streams were in it.

@@ -20,8 +20,8 @@ pub(super) struct View {
 
 const KEYS: &str = "s start/stop   + - rate by 10 %   c clear   q quit";
 const PORT_COLUMNS: [&str; 7] = ["port", "link", "rx pps", "tx pps", "missed", "errors", "dropped"];
-const COLUMNS: [&str; 9] =
-    ["stream", "asked pps", "sent pps", "received pps", "lost", "p50 us", "p99 us", "sent", "received"];
+const COLUMNS: [&str; 10] =
+    ["stream", "asked pps", "tx pps", "rx pps", "lost", "under way", "p50 us", "p99 us", "sent", "received"];
 /// Blanks before each column but the first.
 const SPACING: u16 = 2;
 
@@ -101,9 +101,11 @@ fn counts(name: String, counts: &Counts) -> Vec<String> {
     let asked = counts.intended_pps.map_or("no limit".to_owned(), rate);
     let mut row = vec![name, asked, rate(counts.offered_pps), rate(counts.received_pps)];
     row.push(match counts.lost {
-        0 => "0".to_owned(),
-        lost => format!("{} {:.2}%", grouped(lost), counts.loss_percent),
+        None => "-".to_owned(),
+        Some(0) => "0".to_owned(),
+        Some(lost) => format!("{} {:.2}%", grouped(lost), counts.loss_percent.unwrap_or(0.0)),
     });
+    row.push(grouped(counts.under_way));
     let latency = counts.latency_from_due_ns;
     let times = latency.map_or([None; 2], |times| [Some(times.p50), Some(times.p99)]);
     row.extend(times.map(|time| time.map_or("-".to_owned(), |time| format!("{:.1}", time / 1e3))));
@@ -125,15 +127,16 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     fn view() -> View {
-        let counts = |sent: u64, lost: u64| Counts {
+        let counts = |sent: u64, lost: u64, under_way: u64| Counts {
             intended_pps: Some(20_000.0),
             offered_pps: 19_999.6,
             received_pps: 19_000.0,
             missed: 3,
             sent,
-            received: sent - lost,
-            lost,
-            loss_percent: 1.0,
+            received: sent - lost - under_way,
+            under_way,
+            lost: Some(lost),
+            loss_percent: Some(1.0),
             latency_from_due_ns: (lost == 0).then_some(Times { p50: 12_340.0, p99: 56_780.0, max: 1e6 }),
             ..Counts::default()
         };
@@ -155,14 +158,15 @@ mod tests {
             rx_errors: 2,
             tx_dropped: 3,
         };
-        let streams = vec![stream("voice\x1b[2J", counts(123_456, 0)), stream("bulk", counts(1000, 10))];
+        let untagged = Counts { lost: None, loss_percent: None, ..counts(1000, 0, 40) };
+        let streams = vec![stream("voice\x1b[2J", counts(123_456, 0, 7)), stream("bulk", counts(1000, 10, 0))];
         let figures = Figures {
             phase: "counted",
             running: true,
             seconds: 6.2,
             directions: vec![
                 direction("soft:a", "soft:b", streams),
-                direction("soft:b", "soft:a", vec![stream("1", counts(1000, 10))]),
+                direction("soft:b", "soft:a", vec![stream("1", untagged)]),
             ],
             ports: vec![port("soft:a", Some("10 Gbit/s")), port("vfio-user:/run/user/1000/left.sock", None)],
             clients: 0,
@@ -190,11 +194,11 @@ port                   link  rx pps  tx pps  missed  errors  dropped
 soft:a            10 Gbit/s  19,000  20,000       1       2        3
 vfio-us..ft.sock          -  19,000  20,000       1       2        3
 
-stream           asked pps  sent pps  received pps      lost  p50 us  p99 us     sent  received
-soft:a > soft:b     20,000    20,000        19,000         0    12.3    56.8  123,456   123,456
-  voice?[2J         20,000    20,000        19,000         0    12.3    56.8  123,456   123,456
-  bulk              20,000    20,000        19,000  10 1.00%       -       -    1,000       990
-soft:b > soft:a     20,000    20,000        19,000  10 1.00%       -       -    1,000       990
+stream           asked pps  tx pps  rx pps      lost  under way  p50 us  p99 us     sent  received
+soft:a > soft:b     20,000  20,000  19,000         0          7    12.3    56.8  123,456   123,449
+  voice?[2J         20,000  20,000  19,000         0          7    12.3    56.8  123,456   123,449
+  bulk              20,000  20,000  19,000  10 1.00%          0       -       -    1,000       990
+soft:b > soft:a     20,000  20,000  19,000         -         40    12.3    56.8    1,000       960
 
 counters begin anew
 s start/stop   + - rate by 10 %   c clear   q quit";
@@ -212,7 +216,7 @@ s start/stop   + - rate by 10 %   c clear   q quit";
         let shown = screen(80, 24, &view);
         assert!(shown[0].contains("stopped"));
         // Whole columns go.
-        assert_eq!(shown[7], "soft:a > soft:b     20,000    20,000        19,000         0    12.3    56.8");
+        assert_eq!(shown[7], "soft:a > soft:b     20,000  20,000  19,000         0          7    12.3    56.8");
         view.figures = None;
         assert_eq!(screen(80, 2, &view)[0], "pktgen run: waiting for the first figures");
     }
