@@ -131,7 +131,7 @@ fn floors_of(args: &RunArgs, outcome: &Outcome) -> Vec<Floor> {
         Some(Floor {
             from: from.clone(),
             to: to.clone(),
-            size: outcome.frames.mean(),
+            size: figures.mean_size(&setting)?,
             offered_pps: rounded(figures.rates(&setting).offered),
             sent: figures.all.verdict.sent,
             lost: figures.all.verdict.lost,

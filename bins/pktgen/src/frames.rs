@@ -41,10 +41,11 @@ pub(crate) struct Frames {
     capture: Option<Capture>,
     /// Streams that take turns, by their indices: each with a rate of its own is alone, all others are the last.
     groups: Vec<Group>,
-    /// Bytes without check sequence.
+    /// Bytes without check sequence; on average as weights have it, and of each stream.
     smallest: usize,
     largest: usize,
     mean: f64,
+    means: Vec<f64>,
 }
 
 /// Streams that are paced together.
@@ -127,7 +128,8 @@ impl Frames {
         for group in &groups {
             group.check(args.pace.line)?;
         }
-        Ok(Self { definitions, capture, groups, smallest, largest, mean })
+        let means = sizes.into_iter().map(|(mean, _)| mean).collect();
+        Ok(Self { definitions, capture, groups, smallest, largest, mean, means })
     }
 
     /// The options of ports that let all frames pass.
@@ -183,9 +185,18 @@ impl Frames {
         self.capture.is_none() && (self.definitions.is_empty() || self.definitions.iter().any(Definition::has_checksum))
     }
 
-    /// Bytes of a frame on average, as weights have it.
-    pub(crate) fn mean(&self) -> f64 {
-        self.mean
+    /// Bytes of a frame on average, where so many frames a second are asked for of the streams, of one port after the other: as weights have
+    /// it if all take turns, else as these rates have it. `None` if one of them has no rate.
+    pub(crate) fn mean<'a>(&self, asked: impl Iterator<Item = &'a [Option<f64>]>) -> Option<f64> {
+        if !self.are_paced_apart() {
+            return Some(self.mean);
+        }
+        let mut each = asked.flat_map(|streams| streams.iter().zip(&self.means));
+        let add = |[bytes, frames]: [f64; 2], (pps, mean): (&Option<f64>, &f64)| {
+            pps.map(|pps| [bytes + pps * mean, frames + pps])
+        };
+        let [bytes, frames] = each.try_fold([0.0, 0.0], add)?;
+        (frames > 0.0).then(|| bytes / frames)
     }
 
     /// Names of the streams.

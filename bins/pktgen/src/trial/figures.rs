@@ -210,6 +210,11 @@ impl Figures {
         (streams.iter().copied().sum(), streams)
     }
 
+    /// Bytes of a frame on average, as its streams were asked for; `None` if one of these has no rate.
+    pub(crate) fn mean_size(&self, setting: &Setting<'_>) -> Option<f64> {
+        setting.frames.mean([&self.asked(setting).1[..]].into_iter())
+    }
+
     /// Frames that were asked for, if it was steered and had a rate all the time.
     #[cfg(test)]
     pub(crate) fn asked_frames(&self) -> Option<f64> {

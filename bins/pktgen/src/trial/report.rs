@@ -113,12 +113,17 @@ fn unmet(setting: &Setting<'_>, all: &[Figures]) -> Vec<String> {
 
 /// The floor that is nearest to what a direction has sent.
 fn floor<'a>(setting: &Setting<'a>, figures: &Figures) -> Option<&'a Floor> {
-    setting.floors?.nearest(setting.frames.mean(), figures.rates(setting).offered)
+    setting.floors?.nearest(figures.mean_size(setting)?, figures.rates(setting).offered)
 }
 
 /// What keeps it from being the floor of a direction.
 fn objection(setting: &Setting<'_>, figures: &Figures) -> Option<String> {
-    floor(setting, figures)?.objection(setting.frames.mean(), figures.rates(setting).offered)
+    setting.floors?;
+    let Some(mean) = figures.mean_size(setting) else {
+        let why = "as some streams have a rate and others none, the mean size of frames is not known";
+        return Some(format!("--floor: {why}, and no floor is the nearest"));
+    };
+    floor(setting, figures)?.objection(mean, figures.rates(setting).offered)
 }
 
 /// What a reader has to know before believing the figures.

@@ -15,8 +15,9 @@ pub(super) struct Report<'a> {
     mode: &'static str,
     /// Queue pairs of each port.
     queues: u16,
-    /// Bytes of a frame on average, without check sequence.
-    mean_size: f64,
+    /// Bytes of a frame on average, without check sequence: of streams with rates of their own by these; `null` if others beside them have
+    /// none.
+    mean_size: Option<f64>,
     clock: ClockReport,
     /// Why no figure holds, as the clock jumped; else `null`.
     void: Option<&'a str>,
@@ -100,10 +101,11 @@ impl<'a> Report<'a> {
         warnings: Vec<String>,
         result: &Result<(), Failure>,
     ) -> Self {
+        let asked: Vec<_> = all.iter().map(|figures| figures.asked(setting).1).collect();
         Self {
             mode: "run",
             queues: setting.args.queues,
-            mean_size: rounded(setting.frames.mean()),
+            mean_size: setting.frames.mean(asked.iter().map(Vec::as_slice)).map(rounded),
             clock: ClockReport::of(setting.clock),
             void: setting.void,
             directions: all.iter().map(|figures| DirectionReport::of(setting, figures, totals)).collect(),
