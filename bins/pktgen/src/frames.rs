@@ -4,7 +4,7 @@ mod capture;
 
 pub(crate) use capture::Speed;
 
-use crate::args::{Spread, TrafficArgs};
+use crate::args::{Pace, Spread, TrafficArgs};
 use crate::clock::ticks;
 use crate::lane::Source;
 use crate::pacing::Pacing;
@@ -124,6 +124,12 @@ impl Frames {
                 largest.saturating_sub(HEADER)
             )));
         }
+        let keeps_times = capture.as_ref().is_some_and(Capture::keeps_times);
+        if keeps_times && !args.pace.pattern.is_empty() {
+            let way = "leave it out, or give --rate";
+            let patterns = args.pace.patterns();
+            return Err(Failure::usage(format!("--pattern {patterns}: the capture keeps its own times; {way}")));
+        }
         let groups = groups(args, &definitions, &sizes)?;
         for group in &groups {
             group.check(args.pace.line)?;
@@ -239,10 +245,25 @@ impl Frames {
         self.definitions.iter().filter_map(|definition| Some((definition.name(), definition.pattern()?)))
     }
 
-    /// Whether some have a rate, of their own or all together.
+    /// Whether some have a rate, of their own or all together, or times that a capture has.
     pub(crate) fn are_paced(&self) -> bool {
-        let by_times = self.capture.as_ref().is_some_and(|capture| capture.per_second().is_some());
-        by_times || self.groups.iter().any(|group| !group.loads.is_empty())
+        self.have_rates() || self.capture.as_ref().is_some_and(|capture| capture.per_second().is_some())
+    }
+
+    /// Whether some have a rate, of their own or all together, at which patterns spread them.
+    pub(crate) fn have_rates(&self) -> bool {
+        self.groups.iter().any(|group| !group.loads.is_empty())
+    }
+
+    /// An error if patterns are asked for and nothing that they could spread has a rate, nor can be given one while it runs.
+    pub(crate) fn check_patterns(&self, pace: &Pace) -> Result<(), Failure> {
+        let own = |index: &usize| self.definitions.get(*index).is_some_and(|one| one.pattern().is_some());
+        let is_spread = |group: &Group| !group.loads.is_empty() && !group.streams.iter().any(own);
+        if pace.pattern.is_empty() || self.groups.iter().any(is_spread) {
+            return Ok(());
+        }
+        let problem = "there is no rate at which it could spread frames";
+        Err(Failure::usage(format!("--pattern {}: {problem}; give --rate, or leave it out", pace.patterns())))
     }
 
     /// The sizes, in words.

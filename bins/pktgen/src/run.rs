@@ -49,6 +49,8 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let frames = Frames::of(&args.traffic, &args.port_options)?;
     frames.check_expected(args.expect_rate)?;
     args.traffic.pace.check(args.ports.len())?;
+    frames.check_patterns(&args.traffic.pace)?;
+    args.traffic.check(args.ports.len())?;
     args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();

@@ -108,6 +108,9 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
     let frames = prepare(args)?;
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     let controls = Controls::open(control)?;
+    if !controls.are_any() {
+        frames.check_patterns(&args.traffic.pace)?;
+    }
     let mut stop = Stop::on_signals()?;
     if controls.are_any() {
         stop.clean_up_with(controls.clean_up())?;
@@ -248,6 +251,7 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("--expect-loss: {UNTAGGED}; use --tag short or full")));
     }
     args.traffic.pace.check(sender(args, args.ports.len()))?;
+    args.traffic.check(args.ports.len())?;
     args.hosting.check(args.ports.len())?;
     if args.queues > 1 && args.traffic.pcap.is_some() {
         return Err(Failure::usage(

@@ -89,7 +89,8 @@ impl Hosting {
     }
 }
 
-fn fits(option: &str, given: usize, ports: usize) -> Result<(), Failure> {
+/// Refuses more values than there are ports.
+pub(super) fn fits(option: &str, given: usize, ports: usize) -> Result<(), Failure> {
     if given <= ports {
         return Ok(());
     }

@@ -1,7 +1,8 @@
 //! What is sent.
 
-use super::{Pace, mac};
+use super::{Pace, hosting, mac};
 use crate::frames::Speed;
+use cli::exit::Failure;
 use measure::{Kind, Load};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -44,11 +45,13 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "TAG", value_parser = kind)]
     pub(crate) tag: Option<Kind>,
 
-    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port (for tx 02:00:00:00:00:02). Of a capture, only its probes are
+    /// MAC addresses that frames are for: of the next hop of A, then of B, or of the two of each pair; of more ports one for each, in their order.
+    /// Without it those of the other port (for tx 02:00:00:00:00:02). Of a capture, only its probes are
     #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
     pub(crate) dst_mac: Vec<[u8; 6]>,
 
-    /// IPv4 or IPv6 addresses that frames are for: of those that A sends, then B
+    /// IPv4 or IPv6 addresses that frames are for: of those that A sends, then B, or the two of each pair; of more ports one for each, in their
+    /// order
     #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
     pub(crate) dst_ip: Vec<IpAddr>,
 
@@ -88,7 +91,7 @@ impl TrafficArgs {
 
     /// The MAC address that frames of a port are for, if one is given.
     pub(crate) fn dst_mac(&self, port: usize) -> Option<[u8; 6]> {
-        self.dst_mac.get(port % 2).or(self.dst_mac.last()).copied()
+        of_port(&self.dst_mac, port).copied()
     }
 
     /// The IP address that frames of a port come from, in its first flow, if they are for this one: a router that looks where frames
@@ -104,8 +107,26 @@ impl TrafficArgs {
     /// The IP address that frames of a port are for.
     pub(crate) fn dst_ip(&self, port: usize) -> IpAddr {
         let first = Ipv4Addr::new(198, 19, 0, 1).into();
-        self.dst_ip.get(port % 2).or(self.dst_ip.last()).copied().unwrap_or(first)
+        of_port(&self.dst_ip, port).copied().unwrap_or(first)
     }
+
+    /// Refuses addresses of which nobody can say which port they are of.
+    pub(crate) fn check(&self, ports: usize) -> Result<(), Failure> {
+        for (option, given) in [("--dst-mac", self.dst_mac.len()), ("--dst-ip", self.dst_ip.len())] {
+            hosting::fits(option, given, ports)?;
+            if given > 2 && given < ports {
+                let way = "give one for all, two for the ports of each pair, or one for each port";
+                return Err(Failure::usage(format!("{option}: there are {given} of them for {ports} ports; {way}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which of the values of an option is that of a port: of one it is that, of two those of a pair have one each, of more each port.
+fn of_port<T>(values: &[T], port: usize) -> Option<&T> {
+    let index = if values.len() > 2 { port } else { port % 2 };
+    values.get(index).or(values.last())
 }
 
 fn kind(text: &str) -> Result<Kind, String> {

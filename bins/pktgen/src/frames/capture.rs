@@ -75,6 +75,11 @@ impl Capture {
         self.turns.map(|turns| turns.saturating_mul(self.replay.len() as u64))
     }
 
+    /// Whether it is replayed by its own times, or by a multiple of them.
+    pub(super) fn keeps_times(&self) -> bool {
+        self.by_times
+    }
+
     /// Frames a second on average by its own times, if those are what it is replayed by.
     pub(super) fn per_second(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

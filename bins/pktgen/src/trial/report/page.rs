@@ -61,7 +61,7 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
         None => "no tag: counted by number",
     };
     let spread = match &args.traffic.pace.pattern[..] {
-        _ if !setting.frames.are_paced() => String::new(),
+        _ if !setting.frames.have_rates() => String::new(),
         [] | [Spread(Pattern::Even)] => ", even".to_owned(),
         [Spread(Pattern::Bursts(frames))] => format!(", bursts of {frames}"),
         [Spread(Pattern::Poisson(seed))] => format!(", Poisson (seed {seed})"),
