@@ -186,9 +186,9 @@ impl Frames {
         self.capture.as_ref().map_or(Vec::new(), Capture::remarks)
     }
 
-    /// Whether frames of some stream have a checksum by which damage is seen, if all have.
-    pub(crate) fn have_checksums(&self) -> bool {
-        self.capture.is_none() && (self.definitions.is_empty() || self.definitions.iter().any(Definition::has_checksum))
+    /// Whether they are those of a capture.
+    pub(crate) fn are_captured(&self) -> bool {
+        self.capture.is_some()
     }
 
     /// Bytes of a frame on average, where so many frames a second are asked for of the streams, of one port after the other: as weights have

@@ -235,9 +235,12 @@ impl<T: TxQueue> Lane<T> {
             .for_each(|(source, other)| std::mem::swap(&mut source.pacing, other));
     }
 
-    /// Whether a receiver can tell by their checksums which of its frames are damaged.
-    pub(crate) fn is_verifiable(&self) -> bool {
-        self.sources.iter().all(|source| source.traffic.is_verifiable())
+    /// Of which streams a receiver can tell by their checksums which frames are damaged.
+    pub(crate) fn verifiable(&self) -> Vec<bool> {
+        let mut all = vec![false; self.streams.len()];
+        let each = self.sources.iter().flat_map(|source| source.traffic.verifiable());
+        each.for_each(|(index, verifiable)| all[index] = verifiable);
+        all
     }
 
     /// Streams that it has.

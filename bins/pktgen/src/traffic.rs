@@ -32,7 +32,7 @@ pub(crate) struct Part {
     /// Number of the next frame.
     number: u64,
     kept: Kept,
-    /// Whether its checksum tells that a frame is not as it was sent: that of the first is right, and of all others.
+    /// Whether its checksum tells that a frame is not as it was sent: that of the first is right, and of all others, and a receiver reads it.
     is_verifiable: bool,
 }
 
@@ -201,9 +201,9 @@ impl Traffic {
         self.parts.iter_mut().skip(from).map_while(&mut write).count()
     }
 
-    /// Whether a frame that is not as it was sent can be told by its checksum: those of all streams are right.
-    pub(crate) fn is_verifiable(&self) -> bool {
-        self.parts.iter().all(|part| part.is_verifiable)
+    /// Index of each stream, and whether a frame of it that is not as it was sent can be told by its checksum.
+    pub(crate) fn verifiable(&self) -> impl Iterator<Item = (usize, bool)> {
+        self.parts.iter().map(|part| (part.index.into(), part.is_verifiable))
     }
 
     /// Goes to a frame of the capture, if it is one.
@@ -301,11 +301,18 @@ impl Runs {
     }
 }
 
-/// Whether the first frame is right by its checksum, if one covers its last bytes, and the others are like it.
+/// Whether the first frame is right by its checksum, if one covers its last bytes, and would not be with another bit there, and the others
+/// are like it.
 fn is_verifiable(frames: &Stream) -> bool {
     let mut frame = vec![0; frames.sizes().next().unwrap_or_default().into()];
     let _ = frames.clone().fill([&mut frame[..]].into_iter());
-    frames.checksum_at().is_some() && frames.has_one_form() && is_intact(&frame, [])
+    if frames.checksum_at().is_none() || !frames.has_one_form() || !is_intact(&frame, []) {
+        return false;
+    }
+    // A receiver takes what it cannot read for right.
+    let Some(last) = frame.last_mut() else { return false };
+    *last ^= 1;
+    !is_intact(&frame, [])
 }
 
 /// The checksum of a frame that covers its last bytes, if any does.

@@ -43,8 +43,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) away: u64,
     /// Frames that are none of this direction's.
     pub(crate) foreign: u64,
-    /// Checksums of what arrives are verified: those of what is sent are right.
-    pub(crate) verifies: bool,
+    /// Checksums of what arrives are verified, and of which streams: those of what is sent are right.
+    verifies: bool,
+    pub(crate) verified: Vec<bool>,
     /// Frames whose checksum is wrong, and those that the queue refused before any counted.
     pub(super) damaged: u64,
     refused_before: u64,
@@ -114,6 +115,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             away: 0,
             foreign: 0,
             verifies: false,
+            verified: vec![false; lane.streams()],
             damaged: 0,
             refused_before: 0,
             opening: None,
@@ -129,10 +131,30 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
-    /// Verifies the checksum of each frame of UDP that arrives, if those of what is sent are right.
+    /// Verifies the checksum of each frame of UDP that arrives, of streams whose own are right.
     pub(crate) fn verify(mut self, wanted: bool) -> Self {
-        self.verifies = wanted && self.lane.is_verifiable();
+        if wanted {
+            self.verified = self.lane.verifiable();
+            self.verifies = self.verified.contains(&true);
+        }
         self
+    }
+
+    /// Whether a frame that arrived is not as it was sent, by a checksum that was right then. `number` is that of a stream in its tag, from
+    /// the first of its sender on.
+    #[inline(always)]
+    pub(super) fn is_damaged(&self, frame: &[Packet], number: impl FnOnce() -> Option<u16>) -> bool {
+        self.verifies && is_damaged(frame) && !number().is_some_and(|number| self.may_be_wrong(number))
+    }
+
+    /// Whether the checksums of a stream may be wrong as they are sent. Those of probes and the like are as those of any stream that counts.
+    #[cold]
+    #[inline(never)]
+    fn may_be_wrong(&self, number: u16) -> bool {
+        match number.checked_sub(COUNTED) {
+            Some(index) => self.verified.get(usize::from(index)).is_some_and(|verified| !verified),
+            None => self.verified.contains(&false),
+        }
     }
 
     /// Tells frames of runs before on the same ports from those of others.
@@ -302,12 +324,12 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
         let mut counted = 0;
         for frame in frames(batch) {
-            if self.verifies && is_damaged(frame) {
+            let mut tail = Tail::default();
+            let end = tail.of(frame);
+            if self.is_damaged(frame, || Some(Tag::find(end)?.stream.wrapping_sub(self.base))) {
                 self.damaged += 1;
                 continue;
             }
-            let mut tail = Tail::default();
-            let end = tail.of(frame);
             if self.how == How::Number {
                 match Tag::find(end) {
                     Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,

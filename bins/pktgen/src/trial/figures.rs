@@ -62,8 +62,8 @@ pub(crate) struct Figures {
     pub(crate) last_lost: Option<u64>,
     /// Frames that the queue refused, or whose checksum is wrong.
     pub(crate) damaged: u64,
-    /// Checksums were read.
-    pub(crate) verified: bool,
+    /// Of which streams checksums were read.
+    verified: Vec<bool>,
     /// All streams together, and each.
     pub(crate) all: Counted,
     pub(crate) streams: Vec<Counted>,
@@ -99,7 +99,7 @@ impl Figures {
             late,
             away,
             mut foreign,
-            verifies,
+            verified,
             sent,
             is_broken_off,
             ..
@@ -147,7 +147,7 @@ impl Figures {
             opening,
             last_lost,
             damaged,
-            verified: verifies,
+            verified,
             all,
             streams: streams_of,
         };
@@ -177,7 +177,7 @@ impl Figures {
         self.damaged += other.damaged;
         // Numbers of different senders have no order.
         (self.opening, self.last_lost) = (None, None);
-        self.verified &= other.verified;
+        self.verified.iter_mut().zip(other.verified).for_each(|(all, one)| *all &= one);
         self.streams.iter_mut().zip(&other.streams).for_each(|(all, one)| all.add(one));
         self.all = Counted::sum(&self.streams);
     }
@@ -197,6 +197,16 @@ impl Figures {
     /// Frames that arrived and are not as they were sent, and those whose tag says what cannot be.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged + self.all.impossible
+    }
+
+    /// Whether damage in a frame of a stream would have been seen by its checksum.
+    pub(crate) fn verifies(&self, stream: usize) -> bool {
+        self.verified.get(stream).is_some_and(|verified| *verified)
+    }
+
+    /// Whether it would have been in a frame of any.
+    pub(crate) fn is_verified(&self) -> bool {
+        !self.verified.contains(&false)
     }
 
     /// Frames a second that were asked for of all streams together, and of each; on average, if it was steered.

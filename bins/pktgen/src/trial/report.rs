@@ -14,7 +14,9 @@ use cli::human::{counted, grouped};
 use cli::output;
 use cli::report::{PortTotals, Totals};
 pub(crate) use json::LatencyReport;
+use measure::Summary;
 use std::time::Duration;
+use trial::printable;
 
 /// Returns how a run ended: with what troubled it, or with what is wrong with its figures.
 pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> {
@@ -137,12 +139,9 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     if setting.frames.are_untagged() {
         warnings.push(format!("{UNTAGGED}: with --tag all are told apart"));
     }
-    let is_unread = |figures: &Figures| figures.ticks.is_some() && !figures.verified;
-    if setting.frames.have_checksums() && !setting.args.no_verify && all.iter().any(is_unread) {
-        let why = "those of some stream are not right in each frame, or there are none";
-        warnings.push(format!("checksums are left unread, as {why}: damage in a frame is not seen"));
-    }
+    warnings.extend(unread(setting, all));
     for (figures, [from, to]) in all.iter().zip(setting.names) {
+        warnings.extend(unknown_waits(figures).map(|waits| format!("{from} > {to}: {waits}")));
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
             let words = shortfall(short, figures.all.missed, &totals.ports[figures.from]);
@@ -165,6 +164,44 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     }
     warnings
 }
+
+/// How many frames have no latency from the ring, if some that have one from their due times have not.
+fn unknown_waits(figures: &Figures) -> Option<String> {
+    let count = |summary: &Option<Summary>| summary.as_ref().map_or(0, |summary| summary.count);
+    let [due, ring] = [&figures.all.from_due, &figures.all.from_ring].map(count);
+    let unknown = due.checked_sub(ring).filter(|unknown| *unknown > 0)?;
+    let [due, unknown] = [due, unknown].map(grouped);
+    let why = "as 65,536 frames or more were sent behind each of them before it came: its figures are of shorter waits";
+    Some(format!("the latency from the ring is not known of {unknown} of {due} frames, {why}"))
+}
+
+/// Which streams have no checksum that is read, so that damage is not seen.
+fn unread(setting: &Setting<'_>, all: &[Figures]) -> Option<String> {
+    let measured = || all.iter().filter(|figures| figures.ticks.is_some());
+    if setting.args.no_verify || setting.frames.are_captured() {
+        return None;
+    }
+    let names = setting.frames.names();
+    let is_unread = |index: &usize| measured().any(|figures| !figures.verifies(*index));
+    let unread: Vec<_> = (0..names.len()).filter(is_unread).map(|index| printable(&names[index])).collect();
+    let streams = match &unread[..] {
+        [] => return None,
+        all if all.len() == names.len() => "checksums are left unread: damage in a frame is not seen".to_owned(),
+        [one] => format!("checksums are left unread of stream {one}: damage in its frames is not seen"),
+        some if some.len() <= NAMES => {
+            format!("checksums are left unread of streams {}: damage in their frames is not seen", some.join(", "))
+        }
+        some => {
+            let (named, more) = (some[..NAMES].join(", "), some.len() - NAMES);
+            format!("checksums are left unread of streams {named} and {more} more: damage in their frames is not seen")
+        }
+    };
+    let read = "only that of UDP over IP, behind up to two VLAN tags, is read, where it is right in each frame";
+    Some(format!("{streams}; {read}"))
+}
+
+/// Streams that a warning names.
+const NAMES: usize = 8;
 
 /// How much less than its rate a port has offered, and why.
 pub(crate) fn shortfall(percent: f64, missed: u64, port: &PortTotals) -> String {

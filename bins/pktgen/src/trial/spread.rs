@@ -4,7 +4,7 @@
 use super::direction::Direction;
 use super::pair::{COUNTED, ECHO, LEARNING, PROBE, WARM_UP};
 use crate::lane::{Lane, Sent};
-use crate::tail::{Tail, is_damaged};
+use crate::tail::Tail;
 use lcore::Clock;
 use measure::{Share, Shared, Tag, Verdict};
 use mempool::{Batch, frames};
@@ -193,12 +193,13 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(super) fn look_spread(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
         let mut counted = 0;
         for frame in frames(batch) {
-            if self.verifies && is_damaged(frame) {
+            let mut tail = Tail::default();
+            let tag = Tag::find(tail.of(frame));
+            let group = self.spread.as_deref().map(|spread| &spread.group);
+            if self.is_damaged(frame, || Some(group?.place(tag?.stream)?.1)) {
                 self.damaged += 1;
                 continue;
             }
-            let mut tail = Tail::default();
-            let tag = Tag::find(tail.of(frame));
             let Some(spread) = self.spread.as_deref_mut() else { break };
             let place = tag.and_then(|tag| spread.group.place(tag.stream));
             let Some((tag, (sender, stream))) = tag.zip(place) else {

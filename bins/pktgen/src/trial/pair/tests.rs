@@ -134,21 +134,24 @@ fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pac
     Figures::of(bench(plan, deaf, pacers, edit, How::Tags, None).run(stop).0).0
 }
 
-/// The second port is a host if it has an address.
+/// A stream for each pacer. The second port is a host if it has an address.
 fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: How, address: Option<&str>) -> Bench {
-    let config = PortConfig { rx_ring: 4096, tx_ring: 64, mtu: 4000, ..PortConfig::default() };
-    let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
-    let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
-    let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
-    let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
     let source = |(index, pacer): (usize, Option<Pacer>)| {
         let flows = Flows { flows: 3, ..Flows::default() };
         let stream = Template::flows(&flows, Kind::Full.bytes(), 1).unwrap();
         let part = Frames::new(index.try_into().unwrap(), stream, 1, Kind::Full).unwrap();
         Source::new(Traffic::new(vec![part], 60), pacer.map(Pacing::Rate))
     };
-    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect())
-        .late_after(SECOND / 10_000);
+    bench_of(plan, deaf, pacers.into_iter().enumerate().map(source).collect(), edit, how, address)
+}
+
+fn bench_of(plan: Plan, deaf: usize, sources: Vec<Source>, edit: Edit, how: How, address: Option<&str>) -> Bench {
+    let config = PortConfig { rx_ring: 4096, tx_ring: 64, mtu: 4000, ..PortConfig::default() };
+    let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
+    let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
+    let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
+    let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
+    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, sources).late_after(SECOND / 10_000);
     let mut direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, how).verify(true);
     direction.host = address.map(|address| {
         let station = Station::new(b.port.mac().0, &[address.parse().unwrap()], &[]).unwrap();
@@ -287,6 +290,36 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
     let figures = run(plan(80_000), 0, None, Box::new(edit));
     assert_eq!(counts(&figures), [80_000, 79_987, 13, 1, 1, 1, 3]);
     assert_eq!((figures.foreign, figures.all.impossible, figures.damaged()), (2, 1, 4));
+}
+
+/// A stream whose length of UDP is not that of each frame, one of TCP and one of UDP take turns. What is not as it was sent is told from
+/// what was not right when it was sent, also where that is the first stream, of which the probes are.
+#[test]
+fn damage_is_seen_in_streams_whose_checksums_are_right_beside_others() {
+    let transports = ["{ udp = { length = { list = [46, 40] } } }", "'tcp'", "'udp'"];
+    let part = |(index, transport): (u16, &str)| {
+        let text = format!("[[stream]]\nsize = 80\nframe = ['ethernet', 'ipv4', {transport}]");
+        let definition = stream::Definition::parse("test", &text).unwrap().remove(0);
+        let stream = Template::new(&definition, Kind::Full.bytes(), 1).unwrap();
+        Frames::new(index, stream, 1, Kind::Full).unwrap()
+    };
+    for how in [How::Tags, How::SplitTags] {
+        let source = Source::new(Traffic::new((0..).zip(transports).map(part).collect(), 80), None);
+        // A bit of the payload, in ten frames of each.
+        let edit = |number: usize, mut frame: Vec<u8>| {
+            if number < 30 {
+                frame[58] ^= 4;
+            }
+            vec![frame]
+        };
+        let bench = bench_of(plan(3000), 0, vec![source], Box::new(edit), how, None);
+        let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+        assert_eq!(counts(&figures)[..4], [3000, 2990, 10, 0], "{how:?}");
+        assert_eq!((figures.foreign, figures.damaged()), (0, 10));
+        let lost = figures.streams.iter().map(|stream| stream.verdict.lost);
+        assert!(lost.eq([0, 0, 10]) && !figures.is_verified());
+        assert_eq!([0, 1, 2].map(|stream| figures.verifies(stream)), [false, false, true]);
+    }
 }
 
 /// At 1,000 frames a second, in ticks that pass much faster than a second's worth: whatever this machine does meanwhile, each

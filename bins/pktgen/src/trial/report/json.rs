@@ -48,6 +48,8 @@ struct DirectionReport<'a> {
 #[derive(Serialize)]
 struct StreamReport {
     name: String,
+    /// The checksums of UDP of its frames were read.
+    verified: bool,
     /// How its frames are spread, as `--pattern` says it; `null` without a rate.
     pattern: Option<String>,
     #[serde(flatten)]
@@ -119,12 +121,14 @@ impl<'a> Report<'a> {
 impl<'a> DirectionReport<'a> {
     fn of(setting: &Setting<'a>, figures: &Figures, totals: &Totals) -> Self {
         let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
-        let stream = |(((name, counted), asked), pattern): (((String, &Counted), &Option<f64>), &Option<Spread>)| {
-            let counted = CountedReport::of(setting, counted, counted.rates(*asked, seconds));
-            StreamReport { name, pattern: pattern.map(|pattern| pattern.to_string()), counted }
-        };
         let patterns = &setting.asked[figures.from].patterns;
-        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked).zip(patterns);
+        let stream = |(index, (name, counted)): (usize, (String, &Counted))| {
+            let asked = asked.get(index).copied().flatten();
+            let counted = CountedReport::of(setting, counted, counted.rates(asked, seconds));
+            let pattern = patterns.get(index).and_then(Option::as_ref).map(Spread::to_string);
+            StreamReport { name, verified: figures.verifies(index), pattern, counted }
+        };
+        let streams = setting.frames.names().into_iter().zip(&figures.streams).enumerate();
         Self {
             from: totals.ports[figures.from].name.clone(),
             to: totals.ports[figures.to].name.clone(),
@@ -132,7 +136,7 @@ impl<'a> DirectionReport<'a> {
             all: CountedReport::of(setting, &figures.all, figures.rates(setting)),
             foreign: figures.foreign,
             damaged: figures.damaged(),
-            verified: figures.verified,
+            verified: figures.is_verified(),
             floor: floor(setting, figures),
             streams: streams.map(stream).collect(),
         }
