@@ -112,6 +112,11 @@ pub(crate) struct RxArgs {
     #[arg(long)]
     pub(crate) no_verify: bool,
 
+    /// Exit with 3 if more is lost of all streams together, in percent of the frames sent (0, 0.5); if nothing came, or the end of a stream
+    /// did not, that is not known, and the exit code is 3 too
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) expect_loss: Option<f64>,
+
     #[command(flatten)]
     pub(crate) answering: Answering,
 

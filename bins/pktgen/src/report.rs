@@ -70,6 +70,51 @@ impl Received {
     }
 }
 
+impl Received {
+    /// What became of all streams together.
+    fn numbered(&self) -> Verdict {
+        let mut all = Verdict::default();
+        self.streams.iter().for_each(|(_, stream)| all += stream.verdict());
+        all
+    }
+
+    /// The loss of all streams in percent, and how many of these have a sender that has not said how many frames there were: what is missing
+    /// behind the last that came of those is not known.
+    fn loss(&self) -> (f64, usize) {
+        let all = self.numbered();
+        let unknown = self.streams.iter().filter(|(_, stream)| stream.sent().is_none()).count();
+        (percent(all.lost, all.sent), unknown)
+    }
+
+    fn loss_words(&self) -> String {
+        match (self.streams.len(), self.loss()) {
+            (0, _) => "not known, as no frame of any stream has come".to_owned(),
+            (_, (loss, 0)) => format!("{loss:.4} %"),
+            (_, (loss, unknown)) => {
+                let streams = counted(unknown as u64, "stream");
+                format!("{loss:.4} % or more, as the end of {streams} has not come")
+            }
+        }
+    }
+
+    /// Says why `--expect-loss` is not met with so many percent, if it is not: nor is it where the loss is not known.
+    pub(crate) fn unmet(&self, most: f64) -> Option<String> {
+        let (loss, unknown) = self.loss();
+        if self.streams.is_empty() {
+            return Some("no frame of any stream has come, so none shows what --expect-loss asks for".to_owned());
+        }
+        if loss > most {
+            let Verdict { lost, sent, .. } = self.numbered();
+            let lost = counted(lost, "frame");
+            return Some(format!("{lost} of {} lost, {loss:.4} %; --expect-loss allows {most} %", grouped(sent)));
+        }
+        let streams = counted(unknown as u64, "stream");
+        (unknown > 0).then(|| {
+            format!("the end of {streams} has not come, so how many frames there were, which --expect-loss asks for, is not known")
+        })
+    }
+}
+
 impl SentBy {
     pub(crate) fn of(port: &Port) -> Self {
         let streams = port.sent.clone().unwrap_or_default();
@@ -149,6 +194,8 @@ struct TxReport<'a> {
     /// Frames a second of all ports together that were asked for, `null` without a rate; and that were sent.
     intended_pps: Option<f64>,
     offered_pps: f64,
+    /// Those that were due and not sent.
+    missed_pps: f64,
     /// Frames sent, of all streams.
     sent: u64,
     /// Frames that were due by their rate and not sent, as they were too late.
@@ -176,6 +223,7 @@ struct TxStreamReport {
     pattern: Option<String>,
     intended_pps: Option<f64>,
     offered_pps: f64,
+    missed_pps: f64,
     sent: u64,
     missed: u64,
 }
@@ -230,6 +278,7 @@ struct VerdictReport {
     late: u64,
     reordered: u64,
     greatest_extent: u64,
+    mean_extent: f64,
     /// Frames with a number that was not sent.
     damaged: u64,
 }
@@ -237,9 +286,16 @@ struct VerdictReport {
 impl From<Verdict> for VerdictReport {
     fn from(verdict: Verdict) -> Self {
         let Verdict { sent, received, lost, duplicate, late, reordered, greatest_extent, impossible, .. } = verdict;
-        let loss_percent = percent(lost, sent);
-        Self { sent, received, lost, loss_percent, duplicate, late, reordered, greatest_extent, damaged: impossible }
+        let (loss_percent, mean_extent, damaged) = (percent(lost, sent), mean_extent(&verdict), impossible);
+        Self { sent, received, lost, loss_percent, duplicate, late, reordered, greatest_extent, mean_extent, damaged }
     }
+}
+
+/// The mean extent of frames that were reordered, to print; 0 if none was.
+pub(crate) fn mean_extent(verdict: &Verdict) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let [extents, reordered] = [verdict.extents as f64, verdict.reordered as f64];
+    if reordered == 0.0 { 0.0 } else { report::rounded(extents / reordered) }
 }
 
 /// Prints the report of `pktgen tx`, which ended with `result`.
@@ -264,6 +320,7 @@ impl<'a> TxReport<'a> {
                 pattern: pattern.map(|pattern| pattern.to_string()),
                 intended_pps: rates.intended.map(report::rounded),
                 offered_pps: report::rounded(rates.offered),
+                missed_pps: report::rounded(rates.missed),
                 sent: sent.handed,
                 missed: sent.missed,
             }
@@ -276,6 +333,7 @@ impl<'a> TxReport<'a> {
             duration_s: report::rounded(seconds),
             intended_pps: rates().map(|rates| rates.intended).sum::<Option<f64>>().map(report::rounded),
             offered_pps: report::rounded(rates().map(|rates| rates.offered).sum()),
+            missed_pps: report::rounded(rates().map(|rates| rates.missed).sum()),
             sent,
             missed: by_port.iter().map(SentBy::missed).sum(),
             ends: by_port.iter().map(|by| by.end_frames).sum(),
@@ -346,8 +404,7 @@ pub(crate) fn received(
 ) -> Result<(), Failure> {
     let Received { streams, foreign, ends, verified, .. } = received;
     let consumed = totals.counters.rx_packets;
-    let mut numbered = Verdict::default();
-    streams.iter().for_each(|(_, stream)| numbered += stream.verdict());
+    let numbered = received.numbered();
     let damaged = received.damaged + numbered.impossible;
     let warnings: Vec<String> = clock.warning().into_iter().chain(totals.link_warnings()).collect();
     if options.json {
@@ -378,19 +435,21 @@ pub(crate) fn received(
         });
     }
     let mut text = format!("\nrx: counted {}", totals.pace(consumed));
-    let columns = ["stream", "port", "sent", "received", "LOST", "twice", "late", "reordered", "damaged"];
+    let columns = ["stream", "port", "sent", "received", "LOST", "twice", "late", "reordered", "extent", "damaged"];
     let mut table = screen::plain_table(&columns);
     for (port, stream) in streams {
-        let Verdict { sent, received, lost, duplicate, late, reordered, impossible, .. } = stream.verdict();
+        let Verdict { sent, received, lost, duplicate, late, reordered, greatest_extent, impossible, .. } =
+            stream.verdict();
         let sent = if stream.sent().is_some() { grouped(sent) } else { format!("{} or more", grouped(sent)) };
-        let numbers = [received, lost, duplicate, late, reordered, impossible].map(grouped);
+        let numbers = [received, lost, duplicate, late, reordered, greatest_extent, impossible].map(grouped);
         let words = [format!("{:04x}", stream.stream), screen::short_name(&totals.ports[*port].name), sent];
         table.add_row(words.into_iter().chain(numbers));
     }
     screen::align_right(&mut table, 2);
     if !streams.is_empty() {
-        text += &format!("\n{}\nlost in all: {:.4} %", screen::trimmed(&table), percent(numbered.lost, numbered.sent));
+        text += &format!("\n{}", screen::trimmed(&table));
     }
+    text += &format!("\nlost in all: {}", received.loss_words());
     let [foreign, damaged] = [*foreign, damaged].map(grouped);
     text += &format!("\nforeign frames: {foreign}, damaged: {damaged}, drops: {}", screen::drop_words(totals));
     text += &format!("\n{}", clock.words());

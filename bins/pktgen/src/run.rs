@@ -258,6 +258,10 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let clock = ClockReport::of(&calibrated.clock()?);
     // Where all senders have said how many there were, nothing is missing that is not known of.
     let result = closed.and(links_up(&totals, |port| !received.is_told_all(port)));
+    let result = result.and_then(|()| match args.expect_loss.and_then(|most| received.unmet(most)) {
+        Some(unmet) => Err(Failure::Unmet(unmet)),
+        None => Ok(()),
+    });
     report::received(&totals, &received, clock, &args.run, &result)?;
     result
 }

@@ -110,6 +110,56 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
     );
 }
 
+/// What `pktgen rx` says of a capture with these records, by its page and its exit code.
+fn judged(header: &[u8], records: &[Vec<u8>], expected: &str) -> (Option<i32>, String, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [header, &records.concat()].concat()).unwrap();
+    let port = format!("soft:b?wire=pcap:{},", file.path().display());
+    let output = pktgen(&["rx", &port, "--exit-when-idle", "--quiet", "--expect-loss", expected]);
+    let [page, message] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+    (output.status.code(), page, message)
+}
+
+#[test]
+fn a_receiver_judges_by_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("sent.pcap");
+    report(&["tx", &format!("soft:a?wire=pcap:,{}", capture.display()), "--count", "1000"]);
+    let (header, records) = records(&capture);
+    let foreign = vec![[&records[0][..16], &[0x55; 60][..]].concat()];
+    for (records, most, code, lost, words) in [
+        (&records[..], "0", 0, "lost in all: 0.0000 %\n", ""),
+        (&records[10..], "1", 0, "lost in all: 1.0000 %\n", ""),
+        (
+            &records[11..],
+            "1",
+            3,
+            "lost in all: 1.1000 %\n",
+            "11 frames of 1,000 lost, 1.1000 %; --expect-loss allows 1 %",
+        ),
+        // Nobody knows how many there were.
+        (
+            &records[1..1000],
+            "5",
+            3,
+            "lost in all: 0.1000 % or more, as the end of 1 stream has not come\n",
+            "the end of 1 stream has not come, so how many frames there were, which --expect-loss asks for, is not known",
+        ),
+        (
+            &foreign,
+            "100",
+            3,
+            "lost in all: not known, as no frame of any stream has come\n",
+            "no frame of any stream has come, so none shows what --expect-loss asks for",
+        ),
+    ] {
+        let (found, page, message) = judged(&header, records, most);
+        assert_eq!(found, Some(code), "{page}{message}");
+        assert!(page.contains(lost), "{page}");
+        assert!(message.contains(words) && message.lines().count() == usize::from(code > 0), "{message}");
+    }
+}
+
 /// What is further back than 65,536 numbers is late, whether it came before or not, and a run that is cut out of the middle is lost.
 #[test]
 fn edits_far_apart_are_what_they_are() {
@@ -129,6 +179,13 @@ fn edits_far_apart_are_what_they_are() {
     assert_eq!(counts(&numbered), [80_000, 79_499, 501, 0, 2, 1], "{numbered}");
     // From 30,001 to 60,000, without what was cut.
     assert_eq!(numbered["greatest_extent"], 29_500, "{numbered}");
+    assert_eq!(numbered["mean_extent"], 29_500.0, "{numbered}");
+    let (_, page, _) = judged(&header, &changed, "100");
+    let [head, row] = ["stream", received(&header, &changed)["streams"][0]["stream"].as_str().unwrap()].map(|begin| {
+        page.lines().find(|line| line.trim().starts_with(begin)).unwrap_or_else(|| panic!("{page}")).to_owned()
+    });
+    let [head, row] = [&head, &row].map(|line| line.split_whitespace().rev().take(3).collect::<Vec<_>>());
+    assert_eq!((head, row), (vec!["damaged", "extent", "reordered"], vec!["0", "29,500", "1"]), "{page}");
 }
 
 /// The checksum in front of a short tag goes through all values, the mark of a full tag among them.
@@ -319,6 +376,11 @@ fn a_rate_that_is_missed_is_told_of() {
     // A frame at the very end may fall on either side.
     assert!((all + missed).abs_diff(100_000_000) <= 2, "{sent}");
     assert!(sent["warnings"][0].as_str().unwrap().contains("% less than its rate"), "{sent}");
+    for of in [&sent, &sent["streams"][0]] {
+        let of = |field: &str| of[field].as_f64().unwrap();
+        // Over the same time as what was offered.
+        assert!((of("missed_pps") / of("offered_pps") * of("sent") / of("missed") - 1.0).abs() < 1e-6, "{sent}");
+    }
     assert_eq!(sent["error"].as_str().unwrap(), message.trim_end().trim_start_matches("pktgen: "));
     // Without the option it is a warning, and beside each other for people.
     let output = pktgen(&options);
@@ -424,6 +486,7 @@ fn bad_input_is_one_line() {
         (&["tx", "soft:a", "--ring-size", "100"], 2, "power of two"),
         (&["tx", "soft:a", "--ends", "1001"], 2, "--ends"),
         (&["tx", "soft:a", "--expect-rate"], 2, "--expect-rate: there is no rate"),
+        (&["rx", "soft:a", "--expect-loss", "101"], 2, "percentage from 0 to 100"),
         (&["tx", "soft:a", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
         (&["rx", "soft:a", "soft:a"], 2, "named twice"),
         (&["tx", "soft:a", "soft:a?wire=loop"], 2, "named twice"),

@@ -166,6 +166,11 @@ fn what_is_due_is_sent_or_missed() {
     // A frame at the very end may fall on either side.
     assert!((sent + missed).abs_diff(100_000_000) <= 2, "{sent} and {missed}");
     assert_eq!(direction["intended_pps"], 1e9);
+    for of in [direction, &direction["streams"][0]] {
+        let of = |field: &str| of[field].as_f64().unwrap();
+        // Over the same time as what was offered.
+        assert!((of("missed_pps") / of("offered_pps") * of("sent") / of("missed") - 1.0).abs() < 1e-6, "{direction}");
+    }
     assert!(report["warnings"][0].as_str().unwrap().contains("less than its rate"), "{report}");
     for words in ["--expect-rate allows 0.1 %", "--expect-latency-p99 allows 1ns"] {
         assert!(message.contains(words) && message.lines().count() == 1, "{message}");
@@ -319,7 +324,7 @@ fn streams_have_rates_of_their_own_and_are_reported_apart() {
     let output = pktgen(&[&PAIR[..], &options, &["--quiet", "--warm-up", "0s"]].concat());
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(
-        ["voice", "bulk", "2,000", "streams at rates of their own: 7.000 kpps"]
+        ["voice", "bulk", "2,000", "reordered  extent", "streams at rates of their own: 7.000 kpps"]
             .iter()
             .all(|words| page.contains(words)),
         "{page}"

@@ -4,6 +4,7 @@ use super::floor;
 use crate::args::Spread;
 use crate::calibrate::Floor;
 use crate::clock::ClockReport;
+use crate::report::mean_extent;
 use crate::trial::figures::{Counted, Figures, Rates, Setting};
 use cli::exit::Failure;
 use cli::report::{PortTotals, Totals, rounded};
@@ -38,7 +39,7 @@ struct DirectionReport<'a> {
     all: CountedReport,
     foreign: u64,
     damaged: u64,
-    /// The checksums of UDP of what arrived were read.
+    /// The checksums of UDP of all streams were read.
     verified: bool,
     /// What the instrument measures of itself, at the nearest rate and size; `null` without `--floor`.
     floor: Option<&'a Floor>,
@@ -62,6 +63,7 @@ struct CountedReport {
     /// Frames a second; `null` without a rate.
     intended_pps: Option<f64>,
     offered_pps: f64,
+    missed_pps: f64,
     /// Frames that were due and not sent.
     missed: u64,
     /// `received` and `lost`.
@@ -145,15 +147,14 @@ impl<'a> DirectionReport<'a> {
 
 impl CountedReport {
     fn of(setting: &Setting<'_>, counted: &Counted, rates: Rates) -> Self {
-        let Rates { intended, offered, .. } = rates;
+        let Rates { intended, offered, missed } = rates;
         let (verdict, tick) = (counted.verdict, setting.clock.nanoseconds(1));
         let known = |count: u64| (!setting.frames.are_untagged()).then_some(count);
-        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-        let mean_extent = if verdict.reordered == 0 { 0.0 } else { verdict.extents as f64 / verdict.reordered as f64 };
         let latency = |summary: Option<Summary>| summary.map(|summary| LatencyReport::of(&summary.scaled(tick)));
         Self {
             intended_pps: intended.map(rounded),
             offered_pps: rounded(offered),
+            missed_pps: rounded(missed),
             missed: counted.missed,
             sent: verdict.sent,
             received: verdict.received,
@@ -163,7 +164,7 @@ impl CountedReport {
             late: known(verdict.late),
             reordered: known(verdict.reordered),
             greatest_extent: known(verdict.greatest_extent),
-            mean_extent: known(0).map(|_| rounded(mean_extent)),
+            mean_extent: known(0).map(|_| mean_extent(&verdict)),
             latency_from_due_ns: latency(counted.from_due),
             latency_from_ring_ns: latency(counted.from_ring),
         }

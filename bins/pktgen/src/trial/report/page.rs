@@ -133,14 +133,14 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
 /// A row for each stream of a direction.
 fn streams(setting: &Setting<'_>, figures: &Figures, title: &str) -> String {
     let columns = [title, "intended", "offered", "missed", "sent", "received", "LOST", "twice", "late", "reordered"];
-    let mut table = screen::plain_table(&columns);
+    let mut table = screen::plain_table(&[&columns[..], &["extent"]].concat());
     let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
     for ((name, counted), asked) in setting.frames.names().iter().zip(&figures.streams).zip(&asked) {
         let rates = counted.rates(*asked, seconds);
-        let Verdict { sent, received, lost, duplicate, late, reordered, .. } = counted.verdict;
+        let Verdict { sent, received, lost, duplicate, late, reordered, greatest_extent, .. } = counted.verdict;
         let intended = rates.intended.map_or("no limit".to_owned(), |pps| grouped(whole(pps)));
         let mut row = vec![printable(name), intended, grouped(whole(rates.offered))];
-        row.extend([counted.missed, sent, received, lost, duplicate, late, reordered].map(grouped));
+        row.extend([counted.missed, sent, received, lost, duplicate, late, reordered, greatest_extent].map(grouped));
         table.add_row(row);
     }
     screen::align_right(&mut table, 1);
