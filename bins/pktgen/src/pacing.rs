@@ -104,7 +104,7 @@ impl Timetable {
             u64::try_from((u128::from(ns) * u128::from(clock.hz())).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
         };
         let due: Arc<[u64]> = replay.frames().map(|frame| ticks(frame.due_ns)).collect();
-        let turn = ticks(turn_ns(replay)?).max(due.last()? + 1);
+        let turn = ticks(turn_ns(replay)?).max(due.last()?.saturating_add(1));
         let frames = turns.map_or(u64::MAX, |turns| turns.saturating_mul(due.len() as u64));
         Some(Self { due, turn, frames, catch_up, start: 0, end: 0, next: 0, missed: 0 })
     }

@@ -29,6 +29,8 @@ pub(crate) struct SentBy {
     ticks: u64,
     /// It was over before its time, as the device was gone.
     is_cut: bool,
+    /// Frames of the count that alone was to end it that were not handed over.
+    pub(crate) unsent: u64,
     /// Frames that said how many there were.
     pub(crate) end_frames: u64,
     /// Frames that a host sent by the port.
@@ -120,7 +122,8 @@ impl SentBy {
         let streams = port.sent.clone().unwrap_or_default();
         let &Port { base, end_frames, .. } = port;
         let (ticks, is_cut, host_frames) = (port.lane.ticks(), port.lane.is_cut(), port.host_frames());
-        Self { port: port.lane.port, base, streams, ticks, is_cut, end_frames, host_frames }
+        let unsent = port.lane.unsent();
+        Self { port: port.lane.port, base, streams, ticks, is_cut, unsent, end_frames, host_frames }
     }
 
     fn missed(&self) -> u64 {

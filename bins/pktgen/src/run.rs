@@ -109,8 +109,9 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let (totals, sent, frames, asked, clock) = (&totals, &sent[..], &frames, &asked[..], &clock);
     let transmitted = report::Transmitted { totals, sent, frames, asked, clock, limits, cut };
     // What ended by time or by a signal may be less.
-    let count = limits.count.filter(|_| args.count.is_some() && args.run.duration.is_none() && !cut);
-    let result = closed.and(trouble).and(links_up(totals, |_| true)).and(all_sent(count, sent, totals));
+    let option = if args.count.is_some() { "--count" } else { "--pcap-turns" };
+    let option = limits.count.filter(|_| args.run.duration.is_none() && !cut).map(|_| option);
+    let result = closed.and(trouble).and(links_up(totals, |_| true)).and(all_sent(option, sent, totals));
     let result = result.and_then(|()| match args.expect_rate.map(|most| transmitted.short_of(most)) {
         Some(unmet) if !unmet.is_empty() => Err(Failure::Unmet(unmet.join("; "))),
         _ => Ok(()),
@@ -169,24 +170,25 @@ fn links_up(totals: &Totals, matters: impl Fn(usize) -> bool) -> Result<(), Fail
     Err(anyhow!("{}: {trouble}", port.name).into())
 }
 
-/// An error if less was sent than the count that alone was to end it says, or if ports have frames in their rings that they do not send.
-fn all_sent(count: Option<u64>, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
-    let handed: u64 = sent.iter().map(report::SentBy::handed).sum();
+/// An error if less was sent than the option says that alone was to end it, but for what was missed at its time, or if ports have frames
+/// in their rings that they do not send.
+fn all_sent(option: Option<&str>, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
     // What is still in a ring was handed over last, and the end came after all else.
     let others = sent.iter().map(|sent| sent.end_frames + sent.host_frames).sum();
     let in_rings = totals.counters.dropped(Reason::TxUnsent).saturating_sub(others);
-    let all = count.map_or(0, |count| count.saturating_mul(sent.len() as u64));
-    match all.saturating_sub(handed) + in_rings {
+    let unsent: u64 = sent.iter().map(|sent| sent.unsent).sum();
+    match unsent + in_rings {
         0 => Ok(()),
-        unsent if count.is_none() => Err(anyhow!(
+        unsent if option.is_none() => Err(anyhow!(
             "{} of those that count as sent never left, as the device or the other end takes none; see to it",
             counted_words(unsent, "frame")
         )
         .into()),
         unsent => Err(anyhow!(
-            "{} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; see to \
+            "{} of {} not sent a second after the last was handed over (or at a signal): the other end takes none; see to \
              it, or lower --rate",
-            counted_words(unsent, "frame")
+            counted_words(unsent, "frame"),
+            option.unwrap_or_default()
         )
         .into()),
     }
