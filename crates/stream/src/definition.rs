@@ -134,6 +134,10 @@ impl Definition {
             let message = "this stream has a pattern and no rate";
             return Err(source.error(pattern.span(), message, "expected a rate of its own, such as rate = \"10%\""));
         }
+        if let Some(weight) = get(table, "weight").filter(|_| rate.is_some()) {
+            let message = "this stream has a weight beside a rate of its own";
+            return Err(source.error(weight.span(), message, "expected one of them: weights share what has no rate"));
+        }
         let mut definition = Self {
             name: text("name", "a name")?.unwrap_or_else(|| (number + 1).to_string()),
             sizes: get(table, "size").map_or(Ok(Sizes::of_smallest()), |size| sizes(source, size))?,
@@ -299,7 +303,7 @@ impl Definition {
         self.flows.unwrap_or(1)
     }
 
-    /// Its share beside other streams, from 1; 1 unless given.
+    /// Its share beside other streams without a rate, from 1; 1 unless given.
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.weight
@@ -327,12 +331,6 @@ impl Definition {
                 field.values = Values::Constant(address);
             }
         }
-    }
-
-    /// Whether its frames have a checksum up to their end, of UDP, TCP or ICMP, that is computed.
-    #[must_use]
-    pub fn has_checksum(&self) -> bool {
-        self.layout.checksums.iter().any(|checksum| checksum.to.is_none())
     }
 
     /// Whether all frames read like the first, types, protocols, lengths and checksums being what they are in that one: none of these is

@@ -41,7 +41,7 @@
 //! | `flows` | number of flows, 1 to 1,048,576; frame n is of flow n modulo this | 1 |
 //! | `field` | fields in raw bytes or payload: `[{ at = 50, bytes = 2, value = { random = true } }]`, 1 to 8 bytes each | none |
 //! | `name` | its name in reports, which no other has | its number in the file |
-//! | `weight`, `rate`, `pattern` | its share, and its rate and how that is spread, which the caller reads | 1, none, none |
+//! | `weight`, or `rate` and `pattern` | its share, or its rate and how that is spread, which the caller reads | 1, none, none |
 //!
 //! A field is a constant (number, or text for an address), `{ from = 1, to = 9, step = 2 }` (counted), `{ list = [1, 5] }` (in turn) or
 //! `{ random = true, from = 1, to = 9 }` (uniform; both bounds may be left out). With `flow = true` too, its value is that of the frame's

@@ -2,7 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::sizes::{LARGEST, SMALLEST};
-use pcap_parser::{Block, InterfaceDescriptionBlock, PcapBlockOwned, PcapError, create_reader};
+use pcap_parser::{
+    Block, EPB_MAGIC, EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode, PcapBlockOwned, PcapError,
+    create_reader,
+};
 use std::io::Read;
 
 /// Bytes of the reader's window: the longest record of the largest snap length in use fits.
@@ -158,6 +161,8 @@ struct Record<'a> {
     captured: u32,
     original: u32,
     interface: u32,
+    /// Bytes of FCS at its end, if it says so itself.
+    fcs: Option<usize>,
     /// Nanoseconds, if it has a time.
     time: Option<i128>,
 }
@@ -238,7 +243,7 @@ impl Reader {
                 let fraction = i128::from(record.ts_usec) * if self.nanoseconds { 1 } else { 1000 };
                 let time = i128::from(record.ts_sec) * NS_PER_SECOND.cast_signed() + fraction;
                 let (captured, original) = (record.caplen, record.origlen);
-                Record { data: record.data, captured, original, interface: 0, time: Some(time) }
+                Record { data: record.data, captured, original, interface: 0, fcs: None, time: Some(time) }
             }
             PcapBlockOwned::NG(Block::EnhancedPacket(record)) => {
                 let ticks = u128::from(record.ts_high) << 32 | u128::from(record.ts_low);
@@ -248,13 +253,14 @@ impl Reader {
                     ns + i128::from(interface.offset) * NS_PER_SECOND.cast_signed()
                 });
                 let (captured, original) = (record.caplen, record.origlen);
-                Record { data: record.data, captured, original, interface: record.if_id, time }
+                let (interface, fcs) = (record.if_id, fcs_of_frame(record));
+                Record { data: record.data, captured, original, interface, fcs, time }
             }
             // It has neither a time nor a length of its own but that of the whole frame.
             PcapBlockOwned::NG(Block::SimplePacket(record)) => {
                 let snap = self.interfaces.first().map_or(u32::MAX, |interface| interface.snap);
                 let (captured, original) = (record.origlen.min(snap), record.origlen);
-                Record { data: record.data, captured, original, interface: 0, time: None }
+                Record { data: record.data, captured, original, interface: 0, fcs: None, time: None }
             }
             PcapBlockOwned::NG(_) => return Ok(()),
         };
@@ -268,7 +274,8 @@ impl Reader {
         let captured = record.data.get(..record.captured as usize).unwrap_or(record.data);
         // Of what was cut the FCS is the first to go.
         let missing = (record.original as usize).saturating_sub(captured.len());
-        let frame = &captured[..captured.len().saturating_sub(interface.fcs.saturating_sub(missing))];
+        let fcs = record.fcs.unwrap_or(interface.fcs);
+        let frame = &captured[..captured.len().saturating_sub(fcs.saturating_sub(missing))];
         let replay = &mut self.replay;
         if !(HEADER..=LARGEST.into()).contains(&frame.len()) {
             replay.left_out += 1;
@@ -278,7 +285,7 @@ impl Reader {
             let first = *self.first.get_or_insert(time);
             self.passed = self.passed.max(time - first);
         }
-        replay.cut += u64::from(missing > interface.fcs);
+        replay.cut += u64::from(missing > fcs);
         let from = replay.bytes.len();
         replay.bytes.extend_from_slice(frame);
         replay.bytes.resize(from + frame.len().max(SMALLEST.into()), 0);
@@ -301,13 +308,33 @@ fn scaled(ns: u64, factor: f64) -> u64 {
 }
 
 fn described(interface: &InterfaceDescriptionBlock<'_>) -> std::result::Result<Interface, String> {
-    let fcs = fcs_bytes(interface.linktype.0.cast_unsigned())?;
+    let of_type = fcs_bytes(interface.linktype.0.cast_unsigned())?;
+    // if_fcslen is in bits (draft-ietf-opsawg-pcapng, 4.2).
+    let length = interface.options.iter().find(|option| option.code == IF_FCSLEN);
+    let fcs = length.and_then(|option| option.value.first()).map_or(of_type, |bits| usize::from(*bits).div_ceil(8));
     // The upper bit says whether the rest is an exponent of 2 or of 10.
     let exponent = u32::from(interface.if_tsresol & 0x7F);
     let base: u128 = if interface.if_tsresol & 0x80 == 0 { 10 } else { 2 };
     let per_second = base.checked_pow(exponent).ok_or("its times have a resolution beyond any clock's")?;
     let snap = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
     Ok(Interface { fcs, snap, per_second, offset: interface.if_tsoffset })
+}
+
+/// The option of an interface that says how long the FCS of its frames is.
+const IF_FCSLEN: OptionCode = OptionCode(13);
+/// The option of a frame with flags, and those of them that say so of this one, in bytes (4.3.1).
+const EPB_FLAGS: OptionCode = OptionCode(2);
+const FCS_SHIFT: u32 = 5;
+const FCS_MASK: u32 = 0xF;
+
+/// Bytes of FCS at the end of a frame, if it says so itself.
+fn fcs_of_frame(record: &EnhancedPacketBlock<'_>) -> Option<usize> {
+    let flags = record.options.iter().find(|option| option.code == EPB_FLAGS)?.value.first_chunk::<4>()?;
+    // The parser reads types as if all were little-endian.
+    let is_little = record.block_type == EPB_MAGIC;
+    let flags = if is_little { u32::from_le_bytes(*flags) } else { u32::from_be_bytes(*flags) };
+    let bytes = flags >> FCS_SHIFT & FCS_MASK;
+    (bytes > 0).then_some(bytes as usize)
 }
 
 /// Whether a pcapng block says that it is shorter than an empty one, in whichever order its bytes are: the parser subtracts

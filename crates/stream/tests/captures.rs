@@ -81,6 +81,59 @@ fn frames_are_padded_and_what_cannot_be_sent_is_counted() {
     assert_eq!(read(&none, Timing::None).unwrap_err().to_string(), said);
 }
 
+/// Words of a capture in either order of bytes.
+fn words(big: bool, words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| if big { word.to_be_bytes() } else { word.to_le_bytes() }).collect()
+}
+
+/// A pcapng capture with an interface whose frames have so many bits of FCS if it says so, and one frame, which may have flags.
+fn with_fcs(big: bool, bits: Option<u8>, flags: Option<u32>, frame: &[u8], original: u32) -> Vec<u8> {
+    let pair = |first: u16, second: u16| {
+        let pair = [first, second].map(|half| if big { half.to_be_bytes() } else { half.to_le_bytes() });
+        u32::from_ne_bytes(pair.concat().try_into().unwrap())
+    };
+    let raw = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let block = |kind: u32, body: &[u8]| {
+        let length = words(big, &[u32::try_from(12 + body.len()).unwrap()]);
+        [&words(big, &[kind]), &length[..], body, &length].concat()
+    };
+    let section = [words(big, &[0x1A2B_3C4D]), raw(&[pair(1, 0)]), vec![0xFF; 8]].concat();
+    let mut interface = [raw(&[pair(1, 0)]), words(big, &[0])].concat();
+    if let Some(bits) = bits {
+        interface.extend([raw(&[pair(13, 1)]), vec![bits, 0, 0, 0], vec![0; 4]].concat());
+    }
+    let mut packet = words(big, &[0, 0, 0, u32::try_from(frame.len()).unwrap(), original]);
+    packet.extend([frame, &[0; 3][..frame.len().next_multiple_of(4) - frame.len()]].concat());
+    if let Some(flags) = flags {
+        packet.extend([raw(&[pair(2, 4)]), words(big, &[flags]), vec![0; 4]].concat());
+    }
+    [block(0x0A0D_0D0A, &section), block(1, &interface), block(6, &packet)].concat()
+}
+
+/// 32 bits of an interface are four bytes, and a frame's own word goes before that; what was not captured of it is not taken off again.
+#[test]
+fn check_sequences_that_blocks_tell_of_are_left_out() {
+    let frame: Vec<u8> = (0..99).collect();
+    for big in [false, true] {
+        for (bits, flags, original, length) in [
+            (None, None, 99, 99),
+            (Some(32), None, 99, 95),
+            (Some(16), None, 99, 97),
+            (Some(0), None, 99, 99),
+            // Two bytes, and what else the flags say; none that they know of.
+            (Some(32), Some(0b10 << 5 | 0b1_1101), 99, 97),
+            (None, Some(4 << 5), 99, 95),
+            (Some(32), Some(1), 99, 95),
+            (Some(32), None, 101, 97),
+            (Some(32), None, 103, 99),
+        ] {
+            let replay = read(&with_fcs(big, bits, flags, &frame, original), Timing::None).unwrap();
+            assert_eq!(replay.frame(0).unwrap().bytes, &frame[..length], "{big}, {bits:?}, {flags:?}, {original}");
+            assert_eq!((replay.len(), replay.cut()), (1, 0));
+        }
+    }
+}
+
 #[test]
 fn a_capture_cut_anywhere_gives_the_frames_that_are_whole() {
     let (a, b) = ([1; 60], [2; 64]);

@@ -55,6 +55,10 @@ const LINES: &[(&str, &str)] = &[
         "pattern = 'even'",
         "f.toml:3:11: this stream has a pattern and no rate; expected a rate of its own, such as rate = \"10%\"",
     ),
+    (
+        "rate = 1\nweight = 1",
+        "f.toml:4:10: this stream has a weight beside a rate of its own; expected one of them: weights share what has no rate",
+    ),
     ("rate = 1\npattern = 1", "f.toml:4:11: this is a number; expected a pattern, such as \"poisson\""),
     ("size = 59", "f.toml:3:8: this number is out of range; expected a number from 60 to 9216"),
     ("size = 9217", "f.toml:3:8: this number is out of range; expected a number from 60 to 9216"),

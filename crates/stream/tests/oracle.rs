@@ -384,6 +384,31 @@ impl Case {
     }
 }
 
+/// Of 65,536 frames that differ in two bytes behind the 250th a table would have 16 MiB, and so they are made as they are needed.
+#[test]
+fn headers_whose_table_is_too_large_are_those_of_the_oracle() {
+    let constant = || Moves::Constant(7);
+    let count = || Moves::Count { from: 0, to: 65_535, step: 1 };
+    for (gap, is_table) in [(210, false), (3, true)] {
+        let (addresses, ports) = ([constant(), constant()], [count(), constant()]);
+        let (label, hops, sequence) = (constant(), constant(), constant());
+        let inner = Packet { version: 4, addresses, label, hops, tcp: false, ports, sequence };
+        let fields = vec![(gap, 2, count())];
+        let case =
+            Case { sizes: vec![300], payload: vec![1, 2, 3], tail: 8, tags: Vec::new(), outer: None, inner, fields };
+        let mut stream = made(&case.text(), case.tail, 1);
+        assert_eq!(stream.period(), Some(65_536));
+        // All that a stream holds, it shows.
+        let shown = format!("{stream:?}").len();
+        assert_eq!(shown > 65_536 * 40, is_table, "{shown}");
+        for (number, frame) in take(&mut stream, 66_000).into_iter().enumerate() {
+            if number < 100 || number % 97 == 0 || number > 65_500 {
+                assert!(frame == case.build(number.try_into().unwrap(), &frame), "{gap}, {number}: {frame:02x?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_udp_checksum_of_zero_is_written_as_ones() {
     // One of all ports makes the sum 0. With another field that moves, headers are made as they are needed.
