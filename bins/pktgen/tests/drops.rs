@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// Two TAP interfaces and a bridge between them, which gets 99 of 100 frames from the first. The namespace goes with the process.
@@ -50,6 +53,68 @@ fn an_interface_that_is_too_narrow_is_named() {
     let words =
         "rwa, at which soft:a is, has an MTU of 1500, and frames of 3000 bytes need 2986: ip link set rwa mtu 2986";
     assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+}
+
+/// The figures of a run that listens at a path, as soon as they are as they should be; `None` if it is over before.
+fn figures(path: &Path, is_so: impl Fn(&Value) -> bool, is_over: impl Fn() -> bool) -> Option<Value> {
+    let stream = loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => break stream,
+            Err(_) if is_over() => return None,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    loop {
+        (&stream).write_all(b"{\"do\":\"get\"}\n").ok()?;
+        let answer: Value = serde_json::from_str(&lines.next()?.ok()?).unwrap();
+        if is_so(&answer["figures"]) {
+            return Some(answer["figures"].clone());
+        }
+    }
+}
+
+/// The interface of the second port is taken down once frames have come, and stays so.
+#[test]
+fn a_link_that_stays_down_keeps_what_was_counted() {
+    if let Some(why) = cannot() {
+        return skip::test!("{why}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, out, go] = ["a.sock", "out", "go"].map(|name| folder.path().join(name));
+    let script = "
+        pktgen=$1 socket=$2 out=$3 go=$4
+        \"$pktgen\" run soft:a?wire=tap:rwa soft:b?wire=tap:rwb --one-way --rate 1k --duration 4s --catch-up 1s \\
+            --warm-up 0s --json --quiet --control \"$socket\" > \"$out\" &
+        until [ -e \"$go\" ]; do sleep 0.05; done
+        ip link set rwb down
+        wait $!
+    ";
+    let paths = [&socket, &out, &go].map(|path| path.to_str().unwrap());
+    let program = [&["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_pktgen")][..], &paths].concat();
+    let output = std::thread::scope(|scope| {
+        let run = scope.spawn(|| on_linux(&program));
+        let has_come = |figures: &Value| figures["directions"][0]["received"].as_u64() > Some(300);
+        let figures = figures(&socket, has_come, || run.is_finished());
+        std::fs::write(&go, "").unwrap();
+        assert!(figures.is_some(), "it was over before");
+        run.join().unwrap()
+    });
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(
+        said.starts_with("pktgen: soft:b: its link went down; what did not arrive for that counts as lost"),
+        "{said}"
+    );
+    let report: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let direction = &report["directions"][0];
+    let [sent, missed, received, lost] =
+        ["sent", "missed", "received", "lost"].map(|field| direction[field].as_u64().unwrap());
+    // A frame at the very end may fall on either side.
+    assert!((sent + missed).abs_diff(4000) <= 1 && sent == received + lost, "{direction}");
+    assert!(received > 300 && lost > 0, "{direction}");
+    assert!(said.contains(report["error"].as_str().unwrap()), "{report}");
+    assert!(report["warnings"].to_string().contains("soft:b: its link went down"), "{report}");
 }
 
 #[test]
