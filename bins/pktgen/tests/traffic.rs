@@ -240,6 +240,17 @@ fn frames_of_a_capture_that_are_missed_are_no_fault_of_the_other_end() {
     assert!(all["warnings"][0].as_str().unwrap().contains("less than its rate"), "{all}");
 }
 
+/// The device never sends a frame, so its ring of 64 is full for good.
+#[test]
+fn frames_of_a_capture_that_are_not_taken_are_an_error() {
+    let times = capture((0..200).map(|number| [0, number]));
+    let options = ["--pcap", path(&times), "--pcap-turns", "1", "--pcap-speed", "max", "--ring-size", "64"];
+    let output = pktgen(&[&["tx", "soft:a?fault=tx-frozen"][..], &options].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("pktgen: 200 frames of --pcap-turns not sent a second after the last"), "{said}");
+}
+
 /// Captures of the repository, and odd ones beside it if they are there.
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -45,8 +45,8 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "TAG", value_parser = kind)]
     pub(crate) tag: Option<Kind>,
 
-    /// MAC addresses that frames are for: of the next hop of A, then of B, or of the two of each pair; of more ports one for each, in their order.
-    /// Without it those of the other port (for tx 02:00:00:00:00:02). Of a capture, only its probes are
+    /// MAC addresses that frames are for: of the next hop of A, then of B, or of the two of each pair; of more ports one for each, in their
+    /// order. Without it those of the other port (for tx 02:00:00:00:00:02). Of a capture, only its probes are
     #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
     pub(crate) dst_mac: Vec<[u8; 6]>,
 

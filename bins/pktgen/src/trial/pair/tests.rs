@@ -296,15 +296,23 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
 /// what was not right when it was sent, also where that is the first stream, of which the probes are.
 #[test]
 fn damage_is_seen_in_streams_whose_checksums_are_right_beside_others() {
-    let transports = ["{ udp = { length = { list = [46, 40] } } }", "'tcp'", "'udp'"];
-    let part = |(index, transport): (u16, &str)| {
+    let part = |index: u16, transport: &str, weight: u64| {
         let text = format!("[[stream]]\nsize = 80\nframe = ['ethernet', 'ipv4', {transport}]");
         let definition = stream::Definition::parse("test", &text).unwrap().remove(0);
         let stream = Template::new(&definition, Kind::Full.bytes(), 1).unwrap();
-        Frames::new(index, stream, 1, Kind::Full).unwrap()
+        Frames::new(index, stream, weight, Kind::Full).unwrap()
     };
+    // No probe is of the other, whose turn does not come.
+    let parts = vec![part(0, "{ udp = { length = 40 } }", 1 << 32), part(1, "'udp'", 1)];
+    let source = Source::new(Traffic::new(parts, 80), None);
+    let bench = bench_of(plan(100), 0, vec![source], keeping(|_| true), How::Tags, None);
+    let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+    assert_eq!((counts(&figures), figures.damaged()), ([100, 100, 0, 0, 0, 0, 0], 0));
+
+    let transports = ["{ udp = { length = { list = [46, 40] } } }", "'tcp'", "'udp'"];
     for how in [How::Tags, How::SplitTags] {
-        let source = Source::new(Traffic::new((0..).zip(transports).map(part).collect(), 80), None);
+        let parts = (0..).zip(transports).map(|(index, transport)| part(index, transport, 1));
+        let source = Source::new(Traffic::new(parts.collect(), 80), None);
         // A bit of the payload, in ten frames of each.
         let edit = |number: usize, mut frame: Vec<u8>| {
             if number < 30 {
