@@ -172,12 +172,13 @@ fn stopped(guest: &mut Guest, cards: [usize; 2], wanted: bool) -> Result<[bool; 
     });
     let sent = |guest: &Guest, cards: [usize; 2]| cards.map(|card| guest.0.nic(card).wire_counters().sent);
     let mut seen = [false; 2];
-    for _ in 0..5 {
+    for _ in 0..12 {
         let before = sent(guest, peers);
-        // A pause of 65,535 times 512 bits, and 64 of these at a time.
+        // A pause of 65,535 times 512 bits, 3.4 ms, and 512 of these at a time: two fill the pipe, and the next `cat` comes late on a
+        // busy host.
         guest.sh(&format!(
             r"{{ printf '\001\200\302\0\0\001\002\0\0\0\0\377\210\010\0\001\377\377'; head -c 42 /dev/zero; }} >/tmp/xoff
-             for twice in 1 2 3 4 5 6; do cat /tmp/xoff /tmp/xoff >/tmp/more; mv /tmp/more /tmp/xoff; done
+             for twice in 1 2 3 4 5 6 7 8 9; do cat /tmp/xoff /tmp/xoff >/tmp/more; mv /tmp/more /tmp/xoff; done
              for i in {} {}; do
                  {{
                      while [ -e /tmp/xoff ]; do cat /tmp/xoff; sleep 0.005; done |
@@ -193,7 +194,7 @@ fn stopped(guest: &mut Guest, cards: [usize; 2], wanted: bool) -> Result<[bool; 
         let said = guest.sh(&format!("{} wait", pings.concat()))?;
         let asked = said.matches("3 packets transmitted").count() == cards.len();
         let after = sent(guest, cards);
-        guest.sh("rm /tmp/xoff; sleep 0.3")?;
+        guest.sh("rm /tmp/xoff; sleep 0.5")?;
         for (seen, (before, after)) in seen.iter_mut().zip(before.into_iter().zip(after)) {
             *seen |= asked && (before == after) == wanted;
         }
