@@ -83,6 +83,20 @@ fn several_queue_pairs_lose_nothing_whatever_queue_frames_come_by() {
     }
 }
 
+/// RSS of an X550 reaches 64 queues; that of the others 16.
+#[test]
+fn an_x550_has_more_than_sixteen_queue_pairs() {
+    let options = ["--queues", "33", "--flows", "600", "--rate", "20k", "--count", "3300"];
+    let (report, _) = report(&[&["soft:a?id=x550&wire=peer:b", "soft:b?id=x550"], &options[..]].concat(), 0);
+    for direction in report["directions"].as_array().unwrap() {
+        for (field, count) in [("sent", 3300), ("received", 3300), ("lost", 0), ("duplicate", 0)] {
+            assert_eq!(direction[field], count, "{field}: {direction}");
+        }
+    }
+    let queues = report["ports"][1]["rx_queues"].as_array().unwrap();
+    assert_eq!(queues.iter().filter(|queue| queue["packets"].as_u64() > Some(0)).count(), 33, "{queues:?}");
+}
+
 #[test]
 fn queue_pairs_that_cannot_be_are_one_line() {
     let file = capture(2);
@@ -92,18 +106,23 @@ fn queue_pairs_that_cannot_be_are_one_line() {
             "--queues: the frames of a capture follow each other",
         ),
         (&["--queues", "0"], "--queues"),
-        (&["--queues", "17"], "--queues"),
+        (&["--queues", "65"], "--queues"),
     ] {
         let output = pktgen(&[&PAIR[..], options].concat());
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(words) && message.lines().count() == 1, "{options:?}: {message}");
     }
-    // A virtual function has fewer.
-    let output = pktgen(&["soft:a?id=10ed&wire=peer:b", "soft:b?id=10ed", "--queues", "16"]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && message.lines().count() == 1, "{message}");
-    assert!(message.contains("rx_queues: 16 queues, as the physical function grants: must be 1 to 4"), "{message}");
+    // A virtual function has fewer, and RSS of an 82599 reaches fewer.
+    for (id, words) in [
+        ("10ed", "rx_queues: 17 queues, as the physical function grants: must be 1 to 4"),
+        ("10fb", "rx_queues: 17 receive queues, but RSS of this device reaches 16"),
+    ] {
+        let output = pktgen(&[&format!("soft:a?id={id}&wire=peer:b"), &format!("soft:b?id={id}"), "--queues", "17"]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.lines().count() == 1, "{message}");
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(crate) struct RunArgs {
     pub(crate) one_way: bool,
 
     /// Queue pairs of each port, each on an lcore of its own as long as there are enough: each sends its part of --rate and --count, and
-    /// frames may arrive by any, flows being spread over them; as many as the ports have, up to 16
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    /// frames may arrive by any, flows being spread over them; as many as the ports have, up to 64
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: u16,
 
     #[command(flatten)]
