@@ -16,8 +16,9 @@ const LEFT: Host =
     Host { wire: "rwka", twin: "rwt0", v4: "10.81.1.2", v6: "2001:db8:1::2", router: ["10.81.1.1", "2001:db8:1::1"] };
 const RIGHT: Host =
     Host { wire: "rwkb", twin: "rwt1", v4: "10.81.2.2", v6: "2001:db8:2::2", router: ["10.81.2.1", "2001:db8:2::1"] };
-/// An address of the right host that is on no link.
+/// Addresses of the right host that are on no link.
 const BEYOND: &str = "203.0.113.1";
+const BEYOND_V6: &str = "2001:db8:f::1";
 /// Pings of which the host in the middle should see next to nothing.
 const PINGS: u64 = 100;
 
@@ -60,13 +61,30 @@ fn linux_steers_the_ports_and_answers_for_them() {
 fn a_router_that_is_killed_comes_back() {
     let Some(network) = Network::new() else { return };
     let run = network.start();
+    for (beyond, prefix, gateway) in [(BEYOND, "203.0.113.0/24", RIGHT.v4), (BEYOND_V6, "2001:db8:f::/48", RIGHT.v6)] {
+        network.right.output(&["ip", "address", "add", beyond, "dev", "lo"]);
+        network.router.output(&["ip", "route", "add", prefix, "via", gateway]);
+        network.passes_by_the_host(beyond);
+    }
+    let has_routes = || {
+        let routes = |family| network.router.output(&["ip", family, "route", "show"]);
+        let (v4, v6) = (routes("-4"), routes("-6"));
+        assert!(v4.contains(&format!("203.0.113.0/24 via {} dev {}", RIGHT.v4, RIGHT.twin)), "{v4}");
+        assert!(v6.contains(&format!("2001:db8:f::/48 via {} dev {}", RIGHT.v6, RIGHT.twin)), "{v6}");
+    };
+    has_routes();
     run.0.signal(Signal::KILL);
     drop(run);
-    // The twins were there before, and so are their addresses.
+    // The twins were there before, and so are their addresses and routes.
     let addresses = network.router.output(&["ip", "address", "show", LEFT.twin]);
     assert!(addresses.contains(LEFT.router[0]) && addresses.contains("NO-CARRIER"), "{addresses}");
+    has_routes();
     let mut run = network.start();
     network.ping(RIGHT.v4, 3, &[]);
+    for beyond in [BEYOND, BEYOND_V6] {
+        network.passes_by_the_host(beyond);
+    }
+    has_routes();
     run.stop();
 }
 

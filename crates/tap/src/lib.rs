@@ -103,13 +103,29 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens an interface of this thread's network namespace, creating it if there is none of that name.
+    /// Opens an interface of this thread's network namespace, creating it if there is none of that name. It has a carrier.
     ///
     /// # Errors
     ///
     /// [`Error::Name`]; [`Error::System`] without the driver, without permission, or if the name belongs to an interface that is
     /// in use or is no TAP.
     pub fn open(name: &str) -> Result<Self, Error> {
+        Self::attach(name, true)
+    }
+
+    /// As [`Self::open`], but the interface has no carrier until it is given one: [`Self::set_carrier`]. Before Linux 6.1 one that is up
+    /// has one for a moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open`] and [`Self::set_carrier`].
+    pub fn open_without_carrier(name: &str) -> Result<Self, Error> {
+        let tap = Self::attach(name, false)?;
+        tap.set_carrier(false)?;
+        Ok(tap)
+    }
+
+    fn attach(name: &str, carrier: bool) -> Result<Self, Error> {
         if !is_name(name) {
             return Err(Error::Name { name: name.to_owned() });
         }
@@ -118,7 +134,7 @@ impl Tap {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let fd = opened.map_err(|errno| Error::system("open", path, errno, way_to_tun(errno)))?;
-        request::attach(fd.as_fd(), name).map_err(|errno| {
+        request::attach(fd.as_fd(), name, carrier).map_err(|errno| {
             Error::system("attach to TAP interface", name, errno, way_to_attach(errno, || kind(name)))
         })?;
         Ok(Self { name: name.to_owned(), fd, was_there })
@@ -209,7 +225,7 @@ impl Tap {
         set().map_err(|errno| self.fail("set the MTU of", errno))
     }
 
-    /// Sets whether the interface has a carrier, without any capability. A new one has.
+    /// Sets whether the interface has a carrier, without any capability.
     ///
     /// # Errors
     ///

@@ -15,6 +15,7 @@ const SIOCGIFHWADDR: Opcode = 0x8927;
 const SIOCGIFINDEX: Opcode = 0x8933;
 
 const IFF_TAP: u16 = 0x0002;
+const IFF_NO_CARRIER: u16 = 0x0040;
 const IFF_NO_PI: u16 = 0x1000;
 const ARPHRD_ETHER: u16 = 1;
 
@@ -65,9 +66,11 @@ unsafe impl<const OPCODE: Opcode> Ioctl for InterfaceRequest<OPCODE> {
     }
 }
 
-/// Makes a file of the tun driver that of a TAP interface.
-pub(crate) fn attach(tun: BorrowedFd<'_>, name: &str) -> Result<()> {
-    InterfaceRequest::<TUNSETIFF>::new(name, &(IFF_TAP | IFF_NO_PI).to_ne_bytes())?.make(tun).map(drop)
+/// Makes a file of the tun driver that of a TAP interface, which then has a carrier or not. Before Linux 6.1 it always has.
+pub(crate) fn attach(tun: BorrowedFd<'_>, name: &str, carrier: bool) -> Result<()> {
+    // The driver passes over flags that it does not know.
+    let flags = IFF_TAP | IFF_NO_PI | if carrier { 0 } else { IFF_NO_CARRIER };
+    InterfaceRequest::<TUNSETIFF>::new(name, &flags.to_ne_bytes())?.make(tun).map(drop)
 }
 
 /// The kind of an interface of a socket's network namespace (ARPHRD_*).

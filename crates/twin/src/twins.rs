@@ -65,7 +65,8 @@ pub struct Twins {
 }
 
 impl Twins {
-    /// Opens an interface of each name, in this thread's network namespace, creating those that are not there.
+    /// Opens an interface of each name, in this thread's network namespace, creating those that are not there. None has a carrier until
+    /// [`Running::set_carrier`] gives it one.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl Twins {
     pub fn open(names: &[String]) -> Result<Self, Error> {
         let (mut taps, mut indices) = (Vec::new(), Vec::new());
         for name in names {
-            let tap = Tap::open(name)?;
+            let tap = Tap::open_without_carrier(name)?;
             indices.push(tap.index()?);
             taps.push(Arc::new(tap));
         }
@@ -87,7 +88,7 @@ impl Twins {
     }
 
     /// Gives each interface the MAC address of its port, in their order, and the MTU, unless it was there before and has a smaller one, which
-    /// the log says; takes its carrier away, and starts the thread that moves frames. Returns a handle of it, and so many lanes.
+    /// the log says, and starts the thread that moves frames. Returns a handle of it, and so many lanes.
     ///
     /// # Errors
     ///
@@ -102,7 +103,6 @@ impl Twins {
                 tap.set_mac(port.mac)?;
             }
             set_mtu(tap, port.mtu)?;
-            tap.set_carrier(false)?;
         }
         let ticks = device::tsc::frequency_hz();
         let shared: Vec<_> = taps.iter().map(|_| Arc::new(Shared::new(Police::new(&settings.rates, ticks)))).collect();

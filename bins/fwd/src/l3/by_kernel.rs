@@ -17,6 +17,7 @@ use plane::{Handle, Runner};
 use router::{LiveConfig, LiveFib};
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
+use std::fmt::Display;
 use std::fs;
 use std::hash::BuildHasher as _;
 use std::thread::JoinHandle;
@@ -51,7 +52,7 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let count = names.len();
     let handle = following.handle.clone();
     let report = || KernelReport::of(&handle, &twins, count, &unheard);
-    let (mut carriers, mut vlans) = (vec![false; count], Vec::new());
+    let (mut carriers, mut vlans) = (vec![Carrier::default(); count], Vec::new());
     vlans.resize_with(count, Vlans::default);
     let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
@@ -67,7 +68,9 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
         }
         let is_closed = following.is_closed(port, &report);
         twins.set_closed(port, is_closed);
-        follow_link(&twins, &mut carriers, port, link.up && !is_closed);
+        if let Some(carrier) = carriers.get_mut(port) {
+            carrier.follow(link.up && !is_closed, |up| twins.set_carrier(port, up));
+        }
         Ok(())
     };
     following.read_first(&opening.stop);
@@ -210,12 +213,28 @@ fn unheard(port: &AnyPort, hears_all_groups: bool) -> Option<String> {
     })
 }
 
-/// Has the carrier of a twin follow the link of its port.
-fn follow_link(twins: &Running, carriers: &mut [bool], port: usize, up: bool) {
-    let Some(carrier) = carriers.get_mut(port).filter(|carrier| **carrier != up) else { return };
-    *carrier = up;
-    if let Err(error) = twins.set_carrier(port, up) {
-        tracing::warn!("{error}");
+/// The carrier of a twin, which has none at first.
+#[derive(Clone, Debug, Default)]
+struct Carrier {
+    up: bool,
+    /// Setting it has failed lately, and that was told.
+    failed: bool,
+}
+
+impl Carrier {
+    /// Has it follow the link of the port. What fails is tried again with the next call.
+    fn follow<E: Display>(&mut self, up: bool, set: impl FnOnce(bool) -> Result<(), E>) {
+        if self.up == up {
+            return;
+        }
+        match set(up) {
+            Ok(()) => *self = Self { up, failed: false },
+            Err(error) => {
+                if !std::mem::replace(&mut self.failed, true) {
+                    tracing::warn!("{error}");
+                }
+            }
+        }
     }
 }
 
@@ -301,6 +320,18 @@ mod tests {
         let names = ["rw0", "rw1"].map(str::to_owned);
         assert_eq!(vlans_on(&names, config), ["rw0.7", "other"]);
         assert!(vlans_on(&names, "").is_empty());
+    }
+
+    #[test]
+    fn a_carrier_that_was_not_set_is_tried_again() {
+        let (mut carrier, mut set) = (Carrier::default(), Vec::new());
+        for (up, works) in [(false, true), (true, false), (true, false), (true, true), (true, true), (false, true)] {
+            carrier.follow(up, |up| {
+                set.push((up, works));
+                if works { Ok(()) } else { Err("not now") }
+            });
+        }
+        assert_eq!(set, [(true, false), (true, false), (true, true), (false, true)]);
     }
 
     #[test]
