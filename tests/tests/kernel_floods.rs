@@ -1,5 +1,5 @@
 //! `fwd l3 --kernel` between two hosts, all three Linux in namespaces: groups of next hops that are deleted while packets go by them,
-//! redirects, and floods of ARP and neighbour discovery. Needs root; says why when it is skipped.
+//! redirects, and floods: of ARP and neighbour discovery, of what is not IP, of groups. Needs root; says why when it is skipped.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -52,6 +52,24 @@ for number in range(10000):
             wire.send(frame)
         except OSError:
             pass
+"#;
+
+/// Sends 10,000 frames of MPLS to a station, and as many datagrams to a group beyond the link.
+const JUNK: &str = r#"
+import socket, sys
+interface, own, station = sys.argv[1:]
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+wire.bind((interface, 0))
+frame = bytes.fromhex(station.replace(":", "")) + b"\2\7\0\0\0\1\x88\x47" + bytes(46)
+groups = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+groups.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+groups.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 8)
+for number in range(10000):
+    try:
+        wire.send(frame)
+        groups.sendto(bytes(26), ("239.1.2.3", 5000))
+    except OSError:
+        pass
 "#;
 
 /// The kernel removes the routes of a group that is deleted without a word; what is below them leads the same way.
@@ -111,6 +129,33 @@ fn floods_of_requests_are_policed_and_neighbours_found_again() {
     #[expect(clippy::cast_precision_loss, reason = "a count of frames")]
     let (passed, most) = (passed as f64, 5000.0 * asked.as_secs_f64() + 256.0 + 500.0 + 1000.0);
     assert!(passed < most, "{passed} of at most {most}");
+}
+
+/// Each has a rate of its own, and so have ARP and what is for the router itself.
+#[test]
+fn floods_of_junk_and_groups_take_no_share_of_others() {
+    let Some(mut network) = Network::new(&["ping", "python3"]) else { return };
+    let shown = network.router.namespace.output(&["ip", "-brief", "link", "show", "dev", LEFT.twin]);
+    let mac = shown.split_whitespace().nth(2).expect("a MAC address").to_owned();
+    for _ in 0..2 {
+        let words = ["python3", "-c", JUNK, LEFT.wire, LEFT.station[0], &mac];
+        let mut junk = Process(network.left.command(&words).spawn().expect("python3 starts"));
+        network.left.output(&["ip", "neigh", "flush", "dev", LEFT.wire]);
+        eventually("the router is found and answers", || network.left.pings(LEFT.router[0], &["-c", "3"]));
+        let status = junk.wait(Duration::from_secs(120)).expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+    let run = network.router.stop();
+    let of =
+        |class: &str| ["passed", "dropped"].map(|what| run.count(&format!("/kernel/twins/0/classes/{class}/{what}")));
+    for class in ["other", "groups"] {
+        // What the wire had no room for is lost before.
+        assert!(of(class).iter().sum::<u64>() > 1000, "{class}: {:?}", of(class));
+    }
+    for class in ["link", "own"] {
+        let [passed, dropped] = of(class);
+        assert!(passed > 0 && passed < 1000 && dropped == 0, "{class}: {:?}", of(class));
+    }
 }
 
 /// A packet comes from the left and goes back there, by another gateway that is known.

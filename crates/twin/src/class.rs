@@ -1,6 +1,7 @@
 //! What a frame that a router does not forward is to its host.
 
 use router::{Destination, Refusal};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 
 /// What a frame is to the host. Each class of each port has a rate of its own, so that no flood of one keeps the others out. Those of
@@ -16,8 +17,8 @@ use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Control of the link: ARP, neighbour and router discovery with its hop limit of 255 (RFC 4861, 6.1 and 7.1), LLDP, and whatever
-    /// else is not IP.
+    /// Control of the link: ARP, neighbour and router discovery with its hop limit of 255 (RFC 4861, 6.1 and 7.1), LLDP, slow protocols such
+    /// as LACP, and other frames to the addresses that no bridge forwards (IEEE 802.1Q, table 8-1).
     Link,
     /// OSPF, by its number. Each routing protocol has a class, so that a flood of one starves no other.
     Ospf,
@@ -31,8 +32,12 @@ pub enum Class {
     Bfd,
     /// BFD over several hops, by its port.
     BfdMultihop,
-    /// Other frames for the host: its own and link-local addresses, groups, broadcasts.
+    /// Other packets for the host: its own and link-local addresses, groups of the link, and what says who listens to other groups.
     Own,
+    /// Broadcasts, and to groups beyond the link.
+    Groups,
+    /// Whatever else is not IP.
+    Other,
     /// What the host answers with an error, or finishes: TTL used up, too long, options, no route, unreachable, prohibited.
     Error,
     /// To a station that the host has to find first.
@@ -55,18 +60,28 @@ const BFD_MULTIHOP: u16 = 4784;
 const FROM_THE_LINK: u8 = 255;
 /// ICMPv6 types of neighbour discovery (RFC 4861): router solicitation to redirect.
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+/// `EtherTypes` of slow protocols (IEEE 802.3, 57A) and LLDP (IEEE 802.1AB).
+const SLOW_PROTOCOLS: u16 = 0x8809;
+const LLDP: u16 = 0x88CC;
+/// What the addresses begin with that no bridge forwards (IEEE 802.1Q, table 8-1): 01:80:C2:00:00:00 to 0F.
+const OF_THE_LINK: [u8; 5] = [0x01, 0x80, 0xC2, 0, 0];
+/// IP protocol number of IGMP, and the header that MLD begins with: reports of older versions go to the group that they are about.
+const IGMP: u8 = 2;
+const HOP_BY_HOP: u8 = 0;
 /// LLC header of IS-IS (ISO/IEC 10589, 8.4; ISO 9577): both service access points 0xFE, unnumbered information, protocol 0x83.
 const ISIS: [u8; 4] = [0xFE, 0xFE, 0x03, 0x83];
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 /// And of an IPv4 header without options, and ports.
 const PLAIN: usize = ETHERNET + 20 + 4;
+/// Where the destination of IPv4 stands.
+const TO: usize = ETHERNET + 16;
 /// Tags that are looked behind.
 const TAGS: usize = 2;
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Link,
         Self::Ospf,
         Self::IsIs,
@@ -75,6 +90,8 @@ impl Class {
         Self::Bfd,
         Self::BfdMultihop,
         Self::Own,
+        Self::Groups,
+        Self::Other,
         Self::Error,
         Self::Unresolved,
         Self::Probe,
@@ -93,6 +110,8 @@ impl Class {
             Self::Bfd => "bfd",
             Self::BfdMultihop => "bfd_multihop",
             Self::Own => "own",
+            Self::Groups => "groups",
+            Self::Other => "other",
             Self::Error => "error",
             Self::Unresolved => "unresolved",
             Self::Probe => "probe",
@@ -157,15 +176,17 @@ impl Class {
         if let Some(class) = start.first_chunk().and_then(plain) {
             return class;
         }
-        let Some((ether_type, payload)) = packet(start) else { return Self::Link };
-        let protocol = match ether_type {
+        let Some((ether_type, payload)) = packet(start) else { return Self::Other };
+        let is_group = start.first().is_some_and(|first| first & 1 == 1);
+        match ether_type {
             ether_type::IPV4 => match Ipv4Header::first(payload) {
                 Some(header) if header.version() == 4 => {
                     // Behind a fragment's header there may be anything.
                     let behind = payload.get(header.header_len()..).filter(|_| !header.is_fragment());
-                    routing(header.protocol(), header.ttl(), behind.unwrap_or_default())
+                    let class = routing(header.protocol(), header.ttl(), behind.unwrap_or_default());
+                    class.unwrap_or_else(|| Self::of_ipv4(is_group, header.protocol(), header.destination()))
                 }
-                _ => None,
+                _ => Self::of_reach(is_group),
             },
             ether_type::IPV6 => match Ipv6Header::first(payload) {
                 Some(header) if header.version() == 6 => {
@@ -174,15 +195,38 @@ impl Class {
                     if header.next_header() == protocol::ICMPV6 && discovers && header.hop_limit() == FROM_THE_LINK {
                         return Self::Link;
                     }
-                    routing(header.next_header(), header.hop_limit(), behind)
+                    let class = routing(header.next_header(), header.hop_limit(), behind);
+                    class.unwrap_or_else(|| Self::of_ipv6(is_group, header.next_header(), header.destination()))
                 }
-                _ => None,
+                _ => Self::of_reach(is_group),
             },
+            ether_type::ARP | SLOW_PROTOCOLS | LLDP => Self::Link,
             // A length, and an LLC header behind it.
-            length if length < 0x600 && payload.starts_with(&ISIS) => Some(Self::IsIs),
-            _ => return Self::Link,
-        };
-        protocol.unwrap_or(Self::Own)
+            length if length < 0x600 && payload.starts_with(&ISIS) => Self::IsIs,
+            _ if start.starts_with(&OF_THE_LINK) && start.get(OF_THE_LINK.len()).is_some_and(|last| *last < 16) => {
+                Self::Link
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// The class of a packet of IPv4 for the host that is of no other. `is_group`: its frame is to a group or to all.
+    #[inline]
+    fn of_ipv4(is_group: bool, number: u8, to: Ipv4Addr) -> Self {
+        let is_of_link = number == IGMP || to.octets().starts_with(&[224, 0, 0]);
+        Self::of_reach((is_group || to.is_multicast() || to.is_broadcast()) && !is_of_link)
+    }
+
+    /// As [`Self::of_ipv4`], of IPv6.
+    #[inline]
+    fn of_ipv6(is_group: bool, next_header: u8, to: Ipv6Addr) -> Self {
+        // Scopes of an interface and of a link (RFC 4291, 2.7).
+        let is_of_link = next_header == HOP_BY_HOP || to.is_multicast() && to.octets()[1] & 0xF <= 2;
+        Self::of_reach((is_group || to.is_multicast()) && !is_of_link)
+    }
+
+    fn of_reach(is_for_many: bool) -> Self {
+        if is_for_many { Self::Groups } else { Self::Own }
     }
 }
 
@@ -195,7 +239,11 @@ fn plain(start: &[u8; PLAIN]) -> Option<Class> {
         return None;
     };
     let is_plain = u16::from_be_bytes([*high, *low]) == ether_type::IPV4 && fragment & 0x3F | offset == 0;
-    is_plain.then(|| routing(*number, *ttl, &[*a, *b, *c, *d]).unwrap_or(Class::Own))
+    is_plain.then(|| {
+        let class = routing(*number, *ttl, &[*a, *b, *c, *d]);
+        let to: [u8; 4] = std::array::from_fn(|at| start[TO + at]);
+        class.unwrap_or_else(|| Class::of_ipv4(start[0] & 1 == 1, *number, to.into()))
+    })
 }
 
 /// The `EtherType` of a frame, and what follows it, behind at most two VLAN tags.

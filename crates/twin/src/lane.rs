@@ -66,7 +66,9 @@ fn reserved(class: Class, capacity: usize) -> usize {
     match class {
         Class::Link | Class::Ospf | Class::IsIs | Class::Vrrp | Class::Bfd => 0,
         Class::Bgp | Class::BfdMultihop => capacity / 4,
-        Class::Own | Class::Error | Class::Unresolved | Class::Probe | Class::Left => capacity / 2,
+        Class::Own | Class::Groups | Class::Other | Class::Error | Class::Unresolved | Class::Probe | Class::Left => {
+            capacity / 2
+        }
     }
 }
 

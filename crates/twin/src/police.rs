@@ -42,6 +42,10 @@ pub struct Rates {
     pub bfd_multihop: Rate,
     /// Of [`Class::Own`].
     pub own: Rate,
+    /// Of [`Class::Groups`].
+    pub groups: Rate,
+    /// Of [`Class::Other`].
+    pub other: Rate,
     /// Of [`Class::Error`].
     pub error: Rate,
     /// Of [`Class::Unresolved`].
@@ -65,6 +69,8 @@ impl Rates {
             Class::Bfd => self.bfd,
             Class::BfdMultihop => self.bfd_multihop,
             Class::Own => self.own,
+            Class::Groups => self.groups,
+            Class::Other => self.other,
             Class::Error => self.error,
             Class::Unresolved => self.unresolved,
             Class::Probe => self.probe,
@@ -74,8 +80,9 @@ impl Rates {
 }
 
 impl Default for Rates {
-    /// 5,000 frames a second of link control, of unresolved ones and of probes; 10,000 of errors, OSPF, IS-IS, VRRP and both of BFD; 50,000 of BGP,
-    /// which carries whole tables, of the host's own and of what is left to it; bursts of 256, and 512 of BGP.
+    /// 5,000 frames a second of link control, of whatever else is not IP, of unresolved ones and of probes; 10,000 of errors, OSPF, IS-IS, VRRP
+    /// and both of BFD; 50,000 of BGP, which carries whole tables, of the host's own, of groups and of what is left to it; bursts of 256, and
+    /// 512 of BGP.
     fn default() -> Self {
         let rate = |per_second| Rate { per_second, burst: 256 };
         Self {
@@ -87,6 +94,8 @@ impl Default for Rates {
             bfd: rate(10_000),
             bfd_multihop: rate(10_000),
             own: rate(50_000),
+            groups: rate(50_000),
+            other: rate(5000),
             error: rate(10_000),
             unresolved: rate(5000),
             probe: rate(5000),

@@ -56,6 +56,18 @@ fn other(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     [&DESTINATION[..], &SOURCE, &ether_type.to_be_bytes(), payload].concat()
 }
 
+/// The same frame to another station or group.
+fn to(destination: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
+    frame[..6].copy_from_slice(&destination);
+    frame
+}
+
+/// The same packet of IPv6 with another next header.
+fn with_next_header(number: u8, mut frame: Vec<u8>) -> Vec<u8> {
+    frame[20] = number;
+    frame
+}
+
 /// The same frame behind a VLAN tag.
 fn tagged(mut frame: Vec<u8>, kind: u16) -> Vec<u8> {
     let [a, b] = kind.to_be_bytes();
@@ -69,11 +81,18 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
     for (frame, class) in [
         (other(0x0806, &[0; 28]), Class::Link),
         (other(0x88CC, &[0; 46]), Class::Link),
-        (other(0x0004, &[0x42, 0x42, 3, 0]), Class::Link),
+        (other(0x8809, &[1; 46]), Class::Link),
+        (to([1, 0x80, 0xC2, 0, 0, 0], other(0x0004, &[0x42, 0x42, 3, 0])), Class::Link),
+        (to([1, 0x80, 0xC2, 0, 0, 3], other(0x888E, &[1; 46])), Class::Link),
+        (to([1, 0x80, 0xC2, 0, 0, 16], other(0x888E, &[1; 46])), Class::Other),
+        (to([1, 0x80, 0xC2, 0, 0, 0x14], other(0x0020, &[0xFE, 0xFE, 3, 0x83])), Class::IsIs),
         (other(0x0020, &[0xFE, 0xFE, 3, 0x83]), Class::IsIs),
-        (other(0x8847, &[0; 46]), Class::Link),
+        (other(0x0004, &[0x42, 0x42, 3, 0]), Class::Other),
+        (other(0x8847, &[0; 46]), Class::Other),
+        (to([0xFF; 6], other(0x8863, &[0; 46])), Class::Other),
         (other(0x0800, &[]), Class::Own),
-        (Vec::new(), Class::Link),
+        (to([0xFF; 6], other(0x0800, &[])), Class::Groups),
+        (Vec::new(), Class::Other),
         (discovery(133), Class::Link),
         (discovery(135), Class::Link),
         (discovery(137), Class::Link),
@@ -83,6 +102,19 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
         (ip(v6(0xFF02), 89), Class::Ospf),
         (ip(v4([224, 0, 0, 18]), 112), Class::Vrrp),
         (ip(v4([224, 0, 0, 22]), 2), Class::Own),
+        (to([1, 0, 0x5E, 0, 0, 251], udp(v4([224, 0, 0, 251]), 5353)), Class::Own),
+        (to([1, 0, 0x5E, 1, 2, 3], udp(v4([239, 1, 2, 3]), 5000)), Class::Groups),
+        (to([1, 0, 0x5E, 1, 2, 3], ip(v4([239, 1, 2, 3]), 2)), Class::Own),
+        (udp(v4([239, 1, 2, 3]), 5000), Class::Groups),
+        (to([0xFF; 6], udp(v4([255; 4]), 67)), Class::Groups),
+        (to([0xFF; 6], udp(v4([10, 0, 0, 255]), 9)), Class::Groups),
+        (to([0xFF; 6], udp(v4(host), 9)), Class::Groups),
+        (udp(v6(0xFF02), 5353), Class::Own),
+        (udp(v6(0xFF0E), 5000), Class::Groups),
+        (to([0x33, 0x33, 0, 0, 0, 5], udp(v6(0xFF35), 5000)), Class::Groups),
+        (to([0x33, 0x33, 0, 0, 0, 5], udp(v6(0x2001), 5000)), Class::Groups),
+        // A hop-by-hop header, as a report of MLD has.
+        (with_next_header(0, udp(v6(0xFF0E), 5000)), Class::Own),
         (ip(v4(host), 1), Class::Own),
         (tcp(v4(host), 40_000, 179), Class::Bgp),
         (tcp(v4(host), 179, 40_000), Class::Bgp),
@@ -215,7 +247,7 @@ fn what_no_host_has_is_dropped_and_link_local_is_not() {
             ([169, 254, 0, 1], host, Some(Class::Own)),
             (host, [169, 254, 0, 1], Some(Class::Own)),
             (host, [224, 0, 0, 5], Some(Class::Own)),
-            (host, [255; 4], Some(Class::Own)),
+            (host, [255; 4], Some(Class::Groups)),
             ([0; 4], host, None),
             ([127, 0, 0, 1], host, None),
             (host, [127, 0, 0, 1], None),
