@@ -1,5 +1,5 @@
-//! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root); and which groups it
-//! wants the frames of.
+//! Whether Linux has filters and shapers that packets of a data path do not meet: nftables and tc, in a network namespace (root); and which
+//! groups it wants the frames of.
 
 use tests::{Namespace, eventually, namespaces_possible};
 
@@ -75,6 +75,50 @@ fn tc_filters_are_found_wherever_they_are() {
         assert_eq!(has(), Some(true), "{side}");
         tc(&format!("filter del dev t0 {side}"));
         assert_eq!(has(), Some(false), "{side}");
+    }
+}
+
+#[test]
+fn queues_that_were_set_are_found_and_those_of_the_kernel_are_not() {
+    if let Err(reason) = namespaces_possible(&["tc"]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    for name in ["t0", "t1"] {
+        namespace.output(&["ip", "tuntap", "add", name, "mode", "tap"]);
+        namespace.output(&["ip", "link", "set", name, "up"]);
+    }
+    let shown = namespace.output(&["ip", "-oneline", "link", "show", "t1"]);
+    let index: u32 = shown.split(':').next().unwrap().parse().unwrap();
+    let has = || namespace.within(plane::queues);
+    assert_eq!(has(), Some(Vec::new()));
+    for (kind, settings) in [
+        ("tbf", "rate 10mbit burst 10k latency 50ms"),
+        ("htb", "default 1"),
+        ("prio", ""),
+        ("netem", "delay 1ms"),
+        ("cake", "bandwidth 10mbit"),
+        ("sfq", ""),
+    ] {
+        let words: Vec<&str> = ["tc", "qdisc", "replace", "dev", "t1", "root", kind]
+            .into_iter()
+            .chain(settings.split(' ').filter(|word| !word.is_empty()))
+            .collect();
+        if !namespace.succeeds(&words) {
+            skip::test!("this kernel has no queue {kind}");
+            continue;
+        }
+        assert_eq!(has(), Some(vec![(index, kind.to_owned())]));
+    }
+    for kind in ["fq", "fq_codel", "pfifo_fast"] {
+        if namespace.succeeds(&["tc", "qdisc", "replace", "dev", "t1", "root", kind]) {
+            assert_eq!(has(), Some(Vec::new()), "{kind}");
+        }
+    }
+    // What comes in has no queue.
+    if namespace.succeeds(&["tc", "qdisc", "add", "dev", "t1", "clsact"]) {
+        assert_eq!(has(), Some(Vec::new()));
     }
 }
 

@@ -123,6 +123,11 @@ fn what_packets_do_not_meet_is_named() {
     if program.is_none() {
         skip::test!("this kernel has no XDP programs, or not for this user");
     }
+    let shaper = "tc qdisc replace dev rwm0 root tbf rate 100mbit burst 10k latency 50ms";
+    let has_shaper = router.succeeds(&shaper.split(' ').collect::<Vec<_>>());
+    if !has_shaper {
+        skip::test!("this kernel has no tbf, for a shaper");
+    }
     let (json, said) = network.look(["soft:a", "soft:b"]);
     let is_told = |words: &str| json["kernel"]["remarks"].to_string().matches(words).count();
     assert_eq!(is_told("rwm0 is part of a bridge"), usize::from(has_bridge), "{json}");
@@ -133,6 +138,7 @@ fn what_packets_do_not_meet_is_named() {
         ("rp_filter is set for rwm0: ", true),
         ("nftables has rules", has_filters),
         ("tc has filters on rwm1 ", has_filters),
+        ("tc shapes or queues what leaves by rwm0 (tbf) ", has_shaper),
         ("iptables has tables ", has_tables),
         ("there are XDP programs on rwm1 ", program.is_some()),
     ] {

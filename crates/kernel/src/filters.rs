@@ -1,5 +1,5 @@
-//! Whether the kernel filters packets (`linux/netfilter/nf_tables.h`, `linux/rtnetlink.h`): what a data path forwards by itself does
-//! not meet such filters.
+//! Whether the kernel filters or shapes packets (`linux/netfilter/nf_tables.h`, `linux/rtnetlink.h`): what a data path forwards by itself
+//! does not meet that.
 
 use crate::message::{Attributes, HEADER};
 use rustix::net::netdevice::name_to_index;
@@ -7,6 +7,7 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recvfrom, sendto, socket_with,
 };
+use std::cell::RefCell;
 
 /// Returns the index of the interface of this name in this network namespace; `None` if there is none.
 ///
@@ -63,6 +64,37 @@ pub fn has_tc_filters(interface: u32) -> Option<bool> {
     };
     let found = [TC_INGRESS, TC_EGRESS, 0].map(at);
     if found.contains(&Some(true)) { Some(true) } else { found.into_iter().find(Option::is_some).flatten() }
+}
+
+/// Returns the interfaces of this network namespace, by index, whose packets wait in a root queue (tc-qdisc) of another kind than the kernel
+/// gives them by itself, such as a shaper, with its kind; `None` if the kernel does not say.
+///
+/// ```
+/// for (interface, kind) in kernel::queues().unwrap_or_default() {
+///     println!("{interface}: {kind}");
+/// }
+/// ```
+#[must_use]
+pub fn queues() -> Option<Vec<(u32, String)>> {
+    let found = RefCell::new(Vec::new());
+    let note = |kind, body: &[u8]| {
+        found.borrow_mut().extend((kind == RTM_NEWQDISC).then(|| set_by_hand(body)).flatten());
+        // It goes on to the end.
+        false
+    };
+    // struct tcmsg of no interface: all are listed.
+    lists(None, RTM_GETQDISC, &[0; TCMSG], note)?;
+    Some(found.into_inner())
+}
+
+/// The interface and the kind of a root queue, unless the kernel gives such by itself.
+fn set_by_hand(body: &[u8]) -> Option<(u32, String)> {
+    let (fixed, attributes) = body.split_first_chunk::<TCMSG>()?;
+    let [_, interface, _, parent, _] = *fixed.as_chunks::<4>().0 else { return None };
+    let kind = Attributes::new(attributes).flatten().find(|(kind, _)| *kind == TCA_KIND)?.1;
+    let kind = std::str::from_utf8(kind).ok()?.trim_end_matches('\0');
+    let is_set = u32::from_ne_bytes(parent) == TC_ROOT && !OF_THE_KERNEL.contains(&kind);
+    is_set.then(|| (u32::from_ne_bytes(interface), kind.to_owned()))
 }
 
 /// Returns whether an interface of this network namespace has an XDP program; `None` if the kernel does not say, or there is no such
@@ -178,6 +210,15 @@ const NFTA_CHAIN_POLICY: u16 = 5;
 const NF_DROP: [u8; 4] = [0; 4];
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+const TCA_KIND: u16 = 1;
+/// Bytes of struct tcmsg: family, interface, handle, parent, info.
+const TCMSG: usize = 20;
+/// TC_H_ROOT.
+const TC_ROOT: u32 = u32::MAX;
+/// Queues that an interface has by itself, by `net.core.default_qdisc` or as it has none.
+const OF_THE_KERNEL: [&str; 6] = ["noop", "noqueue", "pfifo_fast", "fq", "fq_codel", "mq"];
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
 /// Parents of filters: TC_H_CLSACT with TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
@@ -211,6 +252,23 @@ mod tests {
         assert_eq!(has_xdp(1), Some(false), "nobody loads a program for the loopback interface of a test");
         // No other interface is asked for, however many there are.
         assert_eq!(has_xdp(u32::MAX >> 1), None, "there is none");
+    }
+
+    #[test]
+    fn a_root_queue_that_was_set_is_found() {
+        let queue = |parent: u32, kind: &[u8]| {
+            let fixed = [0, 7, 0x8001_0000, parent, 2].map(u32::to_ne_bytes);
+            let len = u16::try_from(4 + kind.len()).unwrap();
+            [fixed.as_flattened(), &len.to_ne_bytes(), &1_u16.to_ne_bytes(), kind, &[0; 3]].concat()
+        };
+        assert_eq!(set_by_hand(&queue(u32::MAX, b"tbf\0")), Some((7, "tbf".to_owned())));
+        for kind in [&b"noqueue\0"[..], b"pfifo_fast\0", b"fq\0", b"fq_codel\0", b"mq\0", b"noop\0"] {
+            assert_eq!(set_by_hand(&queue(u32::MAX, kind)), None, "{kind:?}");
+        }
+        assert_eq!(set_by_hand(&queue(0xFFFF_FFF1, b"clsact\0")), None, "what comes in has no queue");
+        assert_eq!(set_by_hand(&queue(0x0001_0000, b"tbf\0")), None, "below another one");
+        assert_eq!(set_by_hand(&queue(u32::MAX, b"\xFF\0")), None);
+        (0..27).for_each(|cut| assert_eq!(set_by_hand(&queue(u32::MAX, b"tbf\0")[..cut]), None));
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod mirror;
 mod socket;
 
 pub use error::{Error, Fault};
-pub use filters::{has_nft_rules, has_tc_filters, has_xdp, index_of};
+pub use filters::{has_nft_rules, has_tc_filters, has_xdp, index_of, queues};
 pub use follow::{Counts, Follower, Progress};
 pub use groups::groups_of;
 pub use ipsec::Ipsec;

@@ -37,7 +37,7 @@ mod ways;
 
 pub use error::Error;
 // What packets of the data path do not meet, and which frames the kernel wants.
-pub use kernel::{groups_of, has_nft_rules, has_tc_filters, has_xdp, index_of};
+pub use kernel::{groups_of, has_nft_rules, has_tc_filters, has_xdp, index_of, queues};
 pub use plane::Plane;
 pub use ports::Port;
 pub use report::Report;

@@ -276,7 +276,7 @@ fn vlans_on(names: &[String], config: &str) -> Vec<String> {
     config.lines().filter_map(vlan).collect()
 }
 
-/// Says which filters of Linux packets do not meet that ports forward by themselves.
+/// Says which filters and shapers of Linux packets do not meet that ports forward by themselves.
 fn warn_of_filters(interfaces: &[(&str, u32)]) {
     if plane::has_nft_rules() == Some(true) {
         tracing::warn!(
@@ -305,6 +305,18 @@ fn warn_of_filters(interfaces: &[(&str, u32)]) {
         tracing::warn!(
             "tc has filters on {} (`tc filter show`): packets that ports forward by themselves do not meet them",
             filtered.join(", ")
+        );
+    }
+    let queues = plane::queues().unwrap_or_default();
+    let queue = |(name, index): &(&str, u32)| {
+        let (_, kind) = queues.iter().find(|(of, _)| of == index)?;
+        Some(format!("{name} ({kind})"))
+    };
+    let queued: Vec<String> = interfaces.iter().filter_map(queue).collect();
+    if !queued.is_empty() {
+        tracing::warn!(
+            "tc shapes or queues what leaves by {} (`tc qdisc show`): packets that ports forward by themselves do not wait there",
+            queued.join(", ")
         );
     }
 }
