@@ -40,6 +40,8 @@ struct Step {
     /// Its place in [`Dump::ALL`].
     at: usize,
     sequence: u32,
+    /// Messages of it that were read.
+    messages: u64,
     /// Parts of it may be missing.
     torn: bool,
     /// Earlier ones of this round are missing, or parts of them may be.
@@ -138,6 +140,23 @@ impl Follower {
         self.step.is_some()
     }
 
+    /// Returns how far the dump that goes on has come: its number, and the messages of it that were read. `None` if none goes on. One whose
+    /// answer was lost, or for which the kernel has found no memory, comes no further: [`Follower::give_up`].
+    #[must_use]
+    pub fn progress(&self) -> Option<(u32, u64)> {
+        self.step.map(|step| (step.sequence, step.messages))
+    }
+
+    /// Waits for the dump that goes on no longer; what still comes of it is passed over. Does nothing if none goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if one went on. The tables are in doubt then.
+    pub fn give_up(&mut self) -> Result<(), Error> {
+        let silence = Errno::TIMEDOUT.raw_os_error().saturating_neg();
+        self.step.map_or(Ok(()), |step| Err(self.refuse(step, silence)))
+    }
+
     /// Has all tables dumped and compared, while the old ones stay in force; differences are told as any change. If there is no doubt
     /// but that the last dump of IPv6 routes may have passed over some, these alone are dumped again. Does nothing while a dump goes
     /// on. A dump costs the kernel about 0.7 us a route, so with a full table leave a second between two.
@@ -215,6 +234,7 @@ impl Follower {
                 let step = self.step.as_mut().filter(ours);
                 let dumped = step.is_some();
                 if let Some(step) = step {
+                    step.messages += 1;
                     step.torn |= message.flags & flags::DUMP_INTR != 0;
                     match message.body {
                         Body::Error(code) if is_waiting(code) => {}
@@ -252,7 +272,7 @@ impl Follower {
         if at != V6_ROUTES || self.shrunk == 0 {
             self.mirror.begin(*dump);
         }
-        self.step = Some(Step { at, sequence: self.sequence, torn: false, partial, shrunk: false });
+        self.step = Some(Step { at, sequence: self.sequence, messages: 0, torn: false, partial, shrunk: false });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use kernel::{Event, Follower, Ports, Progress};
+use kernel::{Error, Event, Follower, Ports, Progress};
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -117,6 +117,48 @@ fn a_dump_that_finds_the_buffer_full_goes_on_as_it_is_read() {
         assert_eq!(held(&follower).len(), kept as usize, "{changes} changes: {:?}", follower.counts());
     }
     assert!(follower.counts().overflows > 0, "{:?}", follower.counts());
+}
+
+/// What still comes of it is passed over, and the tables stay as they are until another one has shown them.
+#[test]
+fn a_dump_that_is_given_up_is_made_anew() {
+    if !skip::has_namespace("a_dump_that_is_given_up_is_made_anew", &["ip", "link"]) {
+        return;
+    }
+    batch(&routes("add", "fd20", STABLE));
+    let mut follower = Follower::open(Ports::All).unwrap();
+    assert_eq!(follower.progress().map(|(_, messages)| messages), Some(0));
+    assert!(matches!(follower.give_up(), Err(Error::Refused { .. })));
+    assert!(follower.is_in_doubt() && !follower.is_dumping() && follower.progress().is_none());
+    assert_eq!(follower.give_up(), Ok(()), "there is none");
+    // While Linux still has something of the old one to say it refuses another.
+    let until_certain = |follower: &mut Follower| {
+        for _ in 0..1000 {
+            let _ = follower.resync();
+            while follower
+                .read(1000, &mut |_| {})
+                .is_ok_and(|progress| progress != Progress::Idle || follower.is_dumping())
+            {}
+            if !follower.is_in_doubt() {
+                return;
+            }
+        }
+        panic!("in doubt for ever: {:?}", follower.counts());
+    };
+    until_certain(&mut follower);
+    assert_eq!(held(&follower).len(), STABLE as usize);
+
+    let before = follower.counts().messages;
+    follower.resync().unwrap();
+    while follower.counts().messages < before + 1000 {
+        assert_eq!(follower.read(1, &mut |_| {}), Ok(Progress::More));
+    }
+    assert!(follower.progress().is_some_and(|(_, messages)| messages > 0));
+    assert!(follower.give_up().is_err());
+    assert_eq!(held(&follower).len(), STABLE as usize);
+    batch(&routes("add", "fd30", 1));
+    until_certain(&mut follower);
+    assert_eq!(held(&follower).len(), STABLE as usize + 1);
 }
 
 /// Bytes of a receive buffer of which Linux makes twice as many: a multiple of what a message of any usual size takes.

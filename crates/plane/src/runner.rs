@@ -41,6 +41,7 @@ pub struct Runner {
     /// When the last dump began, after the start, and before what time none begins that compares.
     dump: Duration,
     next_dump: Duration,
+    silence: Silence,
 }
 
 /// Asks and stops a [`Runner`], from any thread. See there for an example.
@@ -83,7 +84,16 @@ impl Runner {
         let (stop, state) = (AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { wake, stop, state, changed: Condvar::new() });
         let ipsec = Ipsec::open()?;
-        Ok(Self { follower, plane, ipsec, shared, trouble: None, dump: Duration::ZERO, next_dump: Duration::ZERO })
+        Ok(Self {
+            follower,
+            plane,
+            ipsec,
+            shared,
+            trouble: None,
+            dump: Duration::ZERO,
+            next_dump: Duration::ZERO,
+            silence: Silence::default(),
+        })
     }
 
     /// Returns what other threads ask and stop it by.
@@ -165,7 +175,8 @@ impl Runner {
             self.publish();
             self.shared.update(|state| state.ready = true);
         }
-        let Self { follower, .. } = self;
+        let Self { follower, silence, .. } = self;
+        let answered = if silence.has_lasted(follower.progress(), now) { follower.give_up() } else { Ok(()) };
         if was_dumping && !follower.is_dumping() {
             // Half of the time at most is spent on dumps.
             self.next_dump = now + now.saturating_sub(self.dump).max(BETWEEN_DUMPS);
@@ -175,7 +186,7 @@ impl Runner {
             (self.dump, self.next_dump) = (now, now + RETRY);
             asked = follower.resync();
         }
-        match read.and_then(|progress| asked.map(|()| progress)) {
+        match read.and_then(|progress| answered.and(asked).map(|()| progress)) {
             Ok(progress) => {
                 if was_dumping && !self.follower.is_dumping() && !self.follower.is_in_doubt() {
                     self.trouble = None;
@@ -213,6 +224,23 @@ impl Drop for Runner {
     fn drop(&mut self) {
         self.plane.leave_all();
         self.shared.update(|state| state.ended = true);
+    }
+}
+
+/// For how long a dump has come no further.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    progress: Option<(u32, u64)>,
+    since: Duration,
+}
+
+impl Silence {
+    /// Returns whether a dump that has come so far at this time has come no further for [`PATIENCE`].
+    fn has_lasted(&mut self, progress: Option<(u32, u64)>, now: Duration) -> bool {
+        if progress.is_none() || progress != self.progress {
+            *self = Self { progress, since: now };
+        }
+        progress.is_some() && now.saturating_sub(self.since) >= PATIENCE
     }
 }
 
@@ -283,3 +311,34 @@ const DATAGRAMS: usize = 64;
 const BETWEEN_DUMPS: Duration = Duration::from_millis(50);
 /// From when a dump that could not begin was asked for to the next time.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a dump of which nothing comes is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_of_which_nothing_comes_is_given_up() {
+        let mut silence = Silence::default();
+        let mut at = |seconds, progress| silence.has_lasted(progress, Duration::from_secs(seconds));
+        let shown = [
+            (0, Some((1, 0)), false),
+            (9, Some((1, 0)), false),
+            (9, Some((1, 1)), false),
+            (18, Some((1, 1)), false),
+            // Another dump is another one, however far it has come.
+            (20, Some((2, 1)), false),
+            (29, Some((2, 1)), false),
+            (30, Some((2, 1)), true),
+            (31, None, false),
+            (90, None, false),
+            (91, Some((3, 0)), false),
+            (100, Some((3, 0)), false),
+            (101, Some((3, 0)), true),
+        ];
+        for (seconds, progress, expected) in shown {
+            assert_eq!(at(seconds, progress), expected, "{seconds} s");
+        }
+    }
+}
