@@ -38,8 +38,7 @@ pub struct Plane {
     pub(crate) bypass: [Option<Reason>; 2],
     /// There are IPsec policies, so all packets go to the kernel.
     pub(crate) ipsec: bool,
-    /// What flows are told apart by, and what each family's setting is.
-    pub(crate) policy: Policy,
+    /// What flows of IPv4 and IPv6 are to be told apart by.
     pub(crate) hash_policies: [Option<u32>; 2],
 }
 
@@ -87,7 +86,6 @@ impl Plane {
             reasons: BTreeSet::new(),
             bypass: [None; 2],
             ipsec: false,
-            policy: Policy::default(),
             hash_policies: [None; 2],
         };
         plane.switch_families()?;
@@ -162,18 +160,14 @@ impl Plane {
         self.all_families();
     }
 
-    /// Tells flows apart as the kernel's settings `net.ipv4.fib_multipath_hash_policy` and that of IPv6 say, where they are known. Those of
-    /// both families are by one policy, 0 or 1: that of IPv4 if they differ, and 0 in the place of others. The report says so then.
+    /// Tells flows apart as the kernel's settings `net.ipv4.fib_multipath_hash_policy` and that of IPv6 say, where they are known: by 0 or 1,
+    /// and by 0 in the place of others. The report says so then.
     pub fn set_hash_policies(&mut self, policies: [Option<u32>; 2]) {
         if policies == self.hash_policies {
             return;
         }
         self.hash_policies = policies;
-        self.policy = match policies[0].or(policies[1]) {
-            Some(1) => Policy::Ports,
-            _ => Policy::Addresses,
-        };
-        self.fib.set_policy(self.policy);
+        self.fib.set_policies(policies.map(|policy| if policy == Some(1) { Policy::Ports } else { Policy::Addresses }));
     }
 
     /// When [`Self::tick`] has something to do next.

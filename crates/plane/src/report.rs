@@ -67,10 +67,9 @@ impl Plane {
         if self.numbers.too_wide {
             lines.push("routes with more than 256 next hops".to_owned());
         }
-        let used = self.policy as u32;
         for (family, policy) in ["ipv4", "ipv6"].into_iter().zip(self.hash_policies) {
-            lines.extend(policy.filter(|policy| *policy != used).map(|policy| {
-                format!("net.{family}.fib_multipath_hash_policy is {policy}, and flows are spread as by {used}; set 0 or 1 for both")
+            lines.extend(policy.filter(|policy| *policy > 1).map(|policy| {
+                format!("net.{family}.fib_multipath_hash_policy is {policy}, and flows are spread as by 0; set 0 or 1")
             }));
         }
         lines.extend(self.ports.lines());

@@ -7,7 +7,7 @@ use common::{Asked, packet};
 use kernel::{Event, Family, Follower, Interface, Leg, Neighbour, NextHops, Ports, Prefix, Reason, Target};
 use plane::{Plane, Port, Runner};
 use router::{LiveConfig, LiveFib, Refusal};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
@@ -297,31 +297,37 @@ fn a_table_without_room_for_refusals_is_an_error() {
 }
 
 #[test]
-fn flows_are_told_apart_by_the_policy_of_both_families_or_of_ipv4() {
+fn flows_are_told_apart_by_the_policy_of_their_family() {
     let (mut plane, mut asked) = made();
     (1..=GATEWAYS).for_each(|last| neighbour(&mut plane, last, REACHABLE));
-    // Neighbours that packets of one pair of hosts go to, by a group of two, whatever their ports.
+    let v6 = Ipv6Addr::new(0x2001, 0xDB8, 20, 0, 0, 0, 0, 1).into();
+    plane.apply(Event::Route { prefix: Prefix { address: v6, len: 128 }, to: Some(Target::NextHops(98)) });
+    // Neighbours that packets of one pair of hosts go to, by a group of two, whatever their ports: of IPv4, and of IPv6.
     let mut used = |plane: &mut Plane, policies| {
         plane.set_hash_policies(policies);
-        let fates = (0..=u8::MAX).map(|port| {
-            let mut packet = packet(Ipv4Addr::new(20, 0, 0, 1).into(), 1, 60);
-            packet[21] = port;
-            asked.fate(MAC, None, &packet).unwrap().1
+        let hosts: [(IpAddr, usize); 2] = [(Ipv4Addr::new(20, 0, 0, 1).into(), 20), (v6, 40)];
+        let neighbours = hosts.map(|(host, header)| {
+            let fates = (0..=u8::MAX).map(|port| {
+                let mut packet = packet(host, 1, 60);
+                packet[header + 1] = port;
+                asked.fate(MAC, None, &packet).unwrap().1
+            });
+            fates.collect::<std::collections::BTreeSet<_>>().len()
         });
-        let neighbours = fates.collect::<std::collections::BTreeSet<_>>().len();
         (neighbours, plane.report().lines)
     };
     for (policies, neighbours, words) in [
-        ([None, None], 1, &[][..]),
-        ([Some(1), Some(1)], 2, &[]),
-        ([Some(0), Some(0)], 1, &[]),
-        ([Some(1), None], 2, &[]),
-        ([None, Some(0)], 1, &[]),
-        ([Some(1), Some(0)], 2, &["net.ipv6.fib_multipath_hash_policy is 0, and flows are spread as by 1"]),
-        ([Some(0), Some(1)], 1, &["net.ipv6.fib_multipath_hash_policy is 1, and flows are spread as by 0"]),
+        ([None, None], [1, 1], &[][..]),
+        ([Some(1), Some(1)], [2, 2], &[]),
+        ([Some(0), Some(0)], [1, 1], &[]),
+        ([Some(1), None], [2, 1], &[]),
+        ([None, Some(0)], [1, 1], &[]),
+        ([Some(1), Some(0)], [2, 1], &[]),
+        ([Some(0), Some(1)], [1, 2], &[]),
+        ([Some(1), Some(2)], [2, 1], &["net.ipv6.fib_multipath_hash_policy is 2"]),
         (
             [Some(2), Some(3)],
-            1,
+            [1, 1],
             &["net.ipv4.fib_multipath_hash_policy is 2", "net.ipv6.fib_multipath_hash_policy is 3"],
         ),
     ] {

@@ -16,22 +16,32 @@ pub enum Policy {
     Ports = 1,
 }
 
-impl Policy {
-    /// The policy of this number; any other number is taken for 0.
-    pub(crate) fn from_number(number: u32) -> Self {
-        if number == Self::Ports as u32 { Self::Ports } else { Self::Addresses }
+/// The policies of IPv4 and IPv6, in the two lowest bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policies(pub(crate) u32);
+
+const _: () = assert!(Policy::Addresses as u32 == 0 && Policy::Ports as u32 == 1, "a bit each");
+
+impl Policies {
+    pub(crate) fn new([v4, v6]: [Policy; 2]) -> Self {
+        Self(v4 as u32 | (v6 as u32) << 1)
+    }
+
+    fn of(self, is_v6: bool) -> Policy {
+        if self.0 >> u32::from(is_v6) & 1 == Policy::Ports as u32 { Policy::Ports } else { Policy::Addresses }
     }
 }
 
 /// Returns the number of the flow of an Ethernet frame of IP. An ICMP error belongs to the flow of the packet that it quotes, so
 /// that it reaches the station that sent that.
-pub(crate) fn flow(frame: &[u8], policy: Policy, seed: u64) -> u64 {
+pub(crate) fn flow(frame: &[u8], policies: Policies, seed: u64) -> u64 {
     let packet = frame.get(HEADER..).unwrap_or_default();
     let is_v6 = frame.get(HEADER - 2..HEADER) == Some(&ethernet::IPV6);
     let read = if is_v6 { Flow::of_ipv6 } else { Flow::of_ipv4 };
     let quoted = if is_v6 { quoted_by_icmpv6(packet) } else { quoted_by_icmp(packet) };
     let quoted = quoted.and_then(|quoted| Some((quoted, read(quoted)?)));
     let Some((packet, flow)) = quoted.or_else(|| Some((packet, read(packet)?))) else { return seed };
+    let policy = policies.of(is_v6);
     let (from, to) = match policy {
         Policy::Addresses => (0, 0),
         Policy::Ports => flow.ports.unwrap_or_default(),

@@ -3,7 +3,7 @@
 use crate::check::Refusal;
 use crate::ethernet::{self, HEADER, Interface, MacAddress, TAG};
 use crate::fib::{Adjacency, low48};
-use crate::hash::{self, Policy};
+use crate::hash::{self, Policies, Policy};
 use crate::interfaces::{Entrance, Exit, Interfaces, Link, filled};
 use crate::ipv4::SHORTEST;
 use crate::rewrite::{NextHops, SendPlain, Way};
@@ -124,7 +124,8 @@ pub(crate) struct Shared {
     interfaces: Interfaces,
     /// [`BUCKETS`] for each group: numbers of next hops.
     buckets: Box<[AtomicU32]>,
-    policy: AtomicU32,
+    /// [`Policies`].
+    policies: AtomicU32,
     seed: u64,
     /// Whether packets by a group that take a mark off leave.
     members_pass: AtomicBool,
@@ -147,7 +148,7 @@ impl Shared {
             hops: filled(next_hops, || AtomicU64::new(unused))?,
             interfaces,
             buckets: filled(buckets, || AtomicU32::new(u32::MAX))?,
-            policy: AtomicU32::new(Policy::Addresses as u32),
+            policies: AtomicU32::new(Policies::new([Policy::Addresses; 2]).0),
             seed,
             members_pass: AtomicBool::new(false),
             generation: AtomicU64::new(0),
@@ -197,8 +198,8 @@ impl Shared {
         self.buckets.get(first..first + BUCKETS).unwrap_or_default()
     }
 
-    pub(crate) fn set_policy(&self, policy: Policy) {
-        self.policy.store(policy as u32, Ordering::Relaxed);
+    pub(crate) fn set_policies(&self, policies: [Policy; 2]) {
+        self.policies.store(Policies::new(policies).0, Ordering::Relaxed);
     }
 
     /// Begins a new generation. Returns its number: a forwarder that has seen it holds nothing that was given up before.
@@ -275,8 +276,8 @@ impl Shared {
         if word.mark() != Word::GROUP {
             return None;
         }
-        let policy = Policy::from_number(self.policy.load(Ordering::Relaxed));
-        let bucket = hash::flow(frame, policy, self.seed) >> 56;
+        let policies = Policies(self.policies.load(Ordering::Relaxed));
+        let bucket = hash::flow(frame, policies, self.seed) >> 56;
         let place = usize::try_from(word.rest() * BUCKETS as u64 + bucket).ok();
         let member = place.and_then(|place| self.buckets.get(place)).map(|place| place.load(Ordering::Acquire));
         Some(member.ok_or(Refusal::Unresolved))

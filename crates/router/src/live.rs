@@ -140,9 +140,9 @@ impl LiveFib {
         self.shared.set_members_pass(pass);
     }
 
-    /// Sets what tells the flows apart that groups spread.
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.shared.set_policy(policy);
+    /// Sets what tells the flows apart that groups spread, of IPv4 and of IPv6.
+    pub fn set_policies(&mut self, policies: [Policy; 2]) {
+        self.shared.set_policies(policies);
     }
 
     /// Adds a next hop. Returns its number, the lowest that is free.

@@ -77,12 +77,17 @@ fn what_makes_a_flow() {
         .collect();
     assert_eq!(different(&mut asked, &ports), 1, "addresses alone count");
     assert!(different(&mut asked, &labels) > 10, "and the label of IPv6");
-    fib.set_policy(Policy::Ports);
+    fib.set_policies([Policy::Ports; 2]);
     assert!(different(&mut asked, &ports) > 10);
     assert_eq!(different(&mut asked, &labels), 1);
+    // Each family has its own.
+    fib.set_policies([Policy::Ports, Policy::Addresses]);
+    assert!(different(&mut asked, &ports) > 10 && different(&mut asked, &labels) > 10);
+    fib.set_policies([Policy::Addresses, Policy::Ports]);
+    assert_eq!([&ports, &labels].map(|frames| different(&mut asked, frames)), [1, 1]);
 
     for policy in [Policy::Addresses, Policy::Ports] {
-        fib.set_policy(policy);
+        fib.set_policies([policy; 2]);
         for flow in 0..20 {
             let udp = [0, 7, 0, 53, 0, 8, 0, 0];
             let there = ipv4(v4(flow), v4(99), 17, 0, &udp);
