@@ -1,6 +1,8 @@
 //! Whether Linux has filters and shapers that packets of a data path do not meet: nftables and tc, in a network namespace (root); and which
 //! groups it wants the frames of.
 
+use kernel::{Follower, Ipsec, Ports, RECEIVE_BUFFER};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tests::{Namespace, eventually, namespaces_possible};
 
 #[test]
@@ -120,6 +122,67 @@ fn queues_that_were_set_are_found_and_those_of_the_kernel_are_not() {
     if namespace.succeeds(&["tc", "qdisc", "add", "dev", "t1", "clsact"]) {
         assert_eq!(has(), Some(Vec::new()));
     }
+}
+
+/// Each is told of before the command that makes it has ended.
+#[test]
+fn changes_of_ipsec_policies_are_told() {
+    if let Err(reason) = namespaces_possible(&[]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    let policy = |what: &str, action: &[&str]| {
+        let words = ["ip", "xfrm", "policy", what, "dir", "fwd", "src", "10.0.0.0/8", "dst", "192.0.2.0/24"];
+        namespace.succeeds(&[&words[..], action].concat())
+    };
+    let ipsec = namespace.within(Ipsec::open).expect("a socket");
+    let Some(mut ipsec) = ipsec.filter(|_| policy("add", &["action", "block"]) && policy("delete", &[])) else {
+        skip::test!("this kernel has no IPsec policies");
+        return;
+    };
+    assert!(ipsec.changes().is_some() && ipsec.has_changed(), "both of before");
+    for (what, action, policies) in [("add", &["action", "block"][..], 1), ("delete", &[], 0)] {
+        assert!(!ipsec.has_changed(), "nothing new");
+        assert!(policy(what, action), "{what}");
+        assert!(ipsec.has_changed(), "{what}");
+        assert_eq!(ipsec.policies(), Some(policies), "{what}");
+    }
+    assert!(!ipsec.has_changed());
+    // A thread without the capability is told nothing, and knows that.
+    let (changes, policies) = namespace.within(|| {
+        without_capabilities();
+        let mut ipsec = Ipsec::open().expect("a socket").expect("as before");
+        (ipsec.changes().is_some(), ipsec.policies())
+    });
+    assert_eq!((changes, policies), (false, None));
+}
+
+/// Without the capability there is as much as the system's limit lets anybody have.
+#[test]
+fn a_receive_buffer_that_was_cut_is_told() {
+    if let Err(reason) = namespaces_possible(&[]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    let cut = || Follower::open(Ports::All).expect("a socket").cut_buffer();
+    assert_eq!(namespace.within(cut), None);
+    let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
+    let limit: usize = limit.trim().parse().expect("a number");
+    let expected = Some(limit).filter(|limit| *limit < RECEIVE_BUFFER);
+    let cut = namespace.within(|| {
+        without_capabilities();
+        cut()
+    });
+    assert_eq!(cut, expected);
+}
+
+/// Of this thread.
+fn without_capabilities() {
+    let mut sets = capabilities(None).expect("this thread's");
+    sets.effective = CapabilitySet::empty();
+    set_capabilities(None, sets).expect("fewer are allowed");
 }
 
 #[test]

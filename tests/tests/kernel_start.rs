@@ -4,8 +4,9 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tests::{Capture, Fwd, Namespace, Process, eventually, fwd, namespaces_possible, set, with_checksum};
 
@@ -105,6 +106,31 @@ fn a_signal_while_tables_are_read_ends_the_run_as_any() {
     }
 }
 
+/// A service has no screen: its log says it when it happens.
+#[test]
+fn a_new_remark_is_logged_once_while_a_quiet_run_goes_on() {
+    let Some(router) = router() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("log");
+    let said = || std::fs::read_to_string(&log).expect("a log");
+    let mut command = command(&router, &["soft:a", "soft:b"]);
+    let log_file = File::create(&log).expect("a temporary file");
+    let mut run = Process(command.stdout(Stdio::null()).stderr(log_file).spawn().expect("fwd starts"));
+    eventually("the twins have carriers", || TWINS.iter().all(|twin| has_carrier(&router, twin)));
+    assert!(!said().contains("has an MTU"), "{}", said());
+    for (twin, mtu) in [("rwt0", 3000), ("rwt1", 4000)] {
+        router.output(&["ip", "link", "set", twin, "mtu", &mtu.to_string()]);
+        let words = format!("{twin} has an MTU of {mtu} bytes, and its port 1500");
+        eventually("it is logged", || {
+            run.still_runs();
+            said().contains(&words)
+        });
+    }
+    run.signal(Signal::INT);
+    assert_eq!(run.wait(PATIENCE).and_then(|status| status.code()), Some(0), "{}", said());
+    assert_eq!(said().matches("has an MTU of").count(), 2, "{}", said());
+}
+
 /// A namespace that forwards, with twins that are up, unless this host cannot; then says why.
 fn router() -> Option<Namespace> {
     if let Err(reason) = namespaces_possible(&[]) {
@@ -123,11 +149,14 @@ fn router() -> Option<Namespace> {
 }
 
 fn start(router: &Namespace, ports: &[&str]) -> Process {
+    let mut command = command(router, ports);
+    Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"))
+}
+
+fn command(router: &Namespace, ports: &[&str]) -> Command {
     let program = fwd().to_str().expect("a path in UTF-8");
     let kernel = format!("--kernel={}", TWINS.join(","));
-    let words = [&[program, "l3"][..], ports, &[&kernel, "--json", "--quiet", "--duration", "900"]].concat();
-    let mut command = router.command(&words);
-    Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"))
+    router.command(&[&[program, "l3"][..], ports, &[&kernel, "--json", "--quiet", "--duration", "900"]].concat())
 }
 
 /// Ends it as a user would.

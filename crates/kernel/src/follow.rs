@@ -128,6 +128,13 @@ impl Follower {
         self.counts
     }
 
+    /// Returns the bytes of the receive buffer, if the kernel has given fewer than were asked for: without CAP_NET_ADMIN no more than
+    /// `net.core.rmem_max`.
+    #[must_use]
+    pub fn cut_buffer(&self) -> Option<usize> {
+        self.socket.cut_buffer()
+    }
+
     /// Returns whether the tables may differ from the kernel's, and no dump goes on: time for [`Follower::resync`].
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {

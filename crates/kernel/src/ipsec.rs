@@ -4,13 +4,17 @@ use crate::Error;
 use crate::message::HEADER;
 use rustix::io::Errno;
 use rustix::net::netlink::{SocketAddrNetlink, XFRM};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recvfrom, sendto, socket_with};
-use std::os::fd::OwnedFd;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, recvfrom, sendto, socket_with,
+};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// A socket of NETLINK_XFRM in the network namespace of the thread that opened it.
+/// Sockets of NETLINK_XFRM in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Ipsec {
     fd: OwnedFd,
+    /// Hears of changes.
+    changes: Option<OwnedFd>,
     sequence: u32,
 }
 
@@ -29,13 +33,36 @@ impl Ipsec {
     /// [`Error::Socket`] if there are too many open files, or there is no memory.
     pub fn open() -> Result<Option<Self>, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM)) {
-            Ok(fd) => Ok(Some(Self { fd, sequence: 0 })),
+        let socket = || socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
+        let hears = |fd: &OwnedFd| bind(fd, &SocketAddrNetlink::new(0, 1 << (POLICY_GROUP - 1))).is_ok();
+        match socket() {
+            Ok(fd) => Ok(Some(Self { fd, changes: socket().ok().filter(hears), sequence: 0 })),
             Err(source @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
                 Err(Error::Socket { operation: "open", source })
             }
             Err(_) => Ok(None),
         }
+    }
+
+    /// Returns what is readable once policies have changed; `None` if the kernel does not tell, such as a process without CAP_NET_ADMIN.
+    #[must_use]
+    pub fn changes(&self) -> Option<BorrowedFd<'_>> {
+        self.changes.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Returns whether policies have changed since the last call, as far as the kernel has told.
+    pub fn has_changed(&mut self) -> bool {
+        let Some(changes) = &self.changes else { return false };
+        let mut any = false;
+        for _ in 0..CHANGES {
+            // What a message says does not matter. Some may be lost.
+            match recv(changes, &mut [0_u8; 16][..], RecvFlags::empty()) {
+                Ok(_) | Err(Errno::NOBUFS) => any = true,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        any
     }
 
     /// Returns how many policies there are that packets may meet which are forwarded, as they come in (`fwd`) and as they leave (`out`);
@@ -85,6 +112,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
+/// Messages that are read at once.
+const CHANGES: usize = 1024;
+/// XFRMNLGRP_POLICY.
+const POLICY_GROUP: u32 = 4;
 const NLM_F_REQUEST: u16 = 1;
 const XFRM_MSG_NEWSPDINFO: u16 = 0x24;
 const XFRM_MSG_GETSPDINFO: u16 = 0x25;

@@ -3,7 +3,7 @@
 use crate::{Dump, Error};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_recv_buffer_size};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{bind, getsockname, recvfrom, sendto, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +28,9 @@ pub struct Socket {
     fd: OwnedFd,
     port: u32,
     buffer: Vec<u8>,
+    /// Bytes of the receive buffer, asked for and got.
+    asked: usize,
+    got: usize,
 }
 
 impl Socket {
@@ -53,7 +56,15 @@ impl Socket {
             .map_err(failed("set the buffer of"))?;
         bind(&fd, &SocketAddrNetlink::new(0, groups())).map_err(failed("bind"))?;
         let address = getsockname(&fd).and_then(SocketAddrNetlink::try_from).map_err(failed("name"))?;
-        Ok(Self { fd, port: address.pid(), buffer: vec![0; LONGEST] })
+        // The kernel says twice what was asked for, for its own account.
+        let got = socket_recv_buffer_size(&fd).map_err(failed("read the buffer of"))? / 2;
+        Ok(Self { fd, port: address.pid(), buffer: vec![0; LONGEST], asked: receive_buffer, got })
+    }
+
+    /// Returns the bytes of its receive buffer, if they are fewer than were asked for.
+    #[must_use]
+    pub fn cut_buffer(&self) -> Option<usize> {
+        (self.got < self.asked).then_some(self.got)
     }
 
     /// Returns the number that the kernel gave it.

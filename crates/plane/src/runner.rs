@@ -5,7 +5,7 @@ use kernel::{Follower, Ipsec, Ports, Progress};
 use router::LiveFib;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -35,6 +35,8 @@ pub struct Runner {
     follower: Follower,
     plane: Plane,
     ipsec: Option<Ipsec>,
+    /// The kernel does not say whether there are IPsec policies.
+    hides_ipsec: bool,
     shared: Arc<Shared>,
     /// Why the kernel could not be followed lately.
     trouble: Option<kernel::Error>,
@@ -88,6 +90,7 @@ impl Runner {
             follower,
             plane,
             ipsec,
+            hides_ipsec: false,
             shared,
             trouble: None,
             dump: Duration::ZERO,
@@ -159,7 +162,14 @@ impl Runner {
         for (index, name) in self.plane.some_interfaces() {
             self.plane.set_ipv6_mtu(index, number("ipv6", &format!("conf/{name}/mtu")));
         }
-        if let Some(policies) = self.ipsec.as_mut().and_then(Ipsec::policies) {
+        self.look_at_ipsec();
+    }
+
+    fn look_at_ipsec(&mut self) {
+        let Some(ipsec) = &mut self.ipsec else { return };
+        let policies = ipsec.policies();
+        self.hides_ipsec = policies.is_none();
+        if let Some(policies) = policies {
             self.plane.set_ipsec(policies > 0);
         }
     }
@@ -200,20 +210,42 @@ impl Runner {
         }
     }
 
-    /// Waits for a time, or to be woken, and if so for the kernel: a socket in trouble may be readable for ever.
-    fn wait(&self, for_kernel: bool, time: Duration) -> Result<(), Error> {
-        let mut fds = [PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.follower, PollFlags::IN)];
-        let fds = if for_kernel { &mut fds[..] } else { &mut fds[..1] };
+    /// Waits for a time, or to be woken, or for IPsec policies to change, which are then looked at; and if so for the kernel's tables: a
+    /// socket in trouble may be readable for ever.
+    fn wait(&mut self, for_kernel: bool, time: Duration) -> Result<(), Error> {
+        let policies = self.ipsec.as_ref().and_then(Ipsec::changes).unwrap_or(self.shared.wake.as_fd());
+        let wake = PollFd::new(&self.shared.wake, PollFlags::IN);
+        let mut fds = [wake, PollFd::new(&policies, PollFlags::IN), PollFd::new(&self.follower, PollFlags::IN)];
+        let waits = if for_kernel { &mut fds[..] } else { &mut fds[..2] };
         let time = Timespec::try_from(time.min(Duration::from_secs(1))).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match poll(fds, Some(&time)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(source) => Err(Error::Wake { operation: "wait for", source }),
+        match poll(waits, Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(source) => return Err(Error::Wake { operation: "wait for", source }),
         }
+        let may_have_changed = !fds[1].revents().is_empty();
+        if may_have_changed && self.ipsec.as_mut().is_some_and(Ipsec::has_changed) {
+            self.look_at_ipsec();
+            self.publish();
+        }
+        Ok(())
     }
 
     fn publish(&self) {
         let mut report = self.plane.report();
         report.follower = self.follower.counts();
+        if self.hides_ipsec {
+            report.lines.push(
+                "the kernel does not say whether there are IPsec policies, and packets are held to none; allow this process CAP_NET_ADMIN"
+                    .to_owned(),
+            );
+        }
+        report.lines.extend(self.follower.cut_buffer().map(|bytes| {
+            format!(
+                "{bytes} bytes of the kernel's changes may wait, and of more the tables are read again; allow this process CAP_NET_ADMIN, or set \
+                 net.core.rmem_max to {}",
+                kernel::RECEIVE_BUFFER
+            )
+        }));
         report.lines.extend(self.trouble.map(|error| format!("the tables are as they were: {error}")));
         self.shared.update(|state| state.report = report);
     }

@@ -3,7 +3,7 @@
 use super::Opening;
 use super::groups::Groups;
 use super::host::ByKernel;
-use super::kernel_report::KernelReport;
+use super::kernel_report::{KernelReport, Told};
 use super::vlans::Vlans;
 use crate::args::L3Args;
 use crate::summary::{self, Tables};
@@ -54,9 +54,14 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let report = || KernelReport::of(&handle, &twins, count, &unheard);
     let (mut carriers, mut vlans) = (vec![Carrier::default(); count], Vec::new());
     vlans.resize_with(count, Vlans::default);
+    // On a screen they stand anyway.
+    let (is_quiet, mut told) = (forward.run.quiet, Told::default());
     let follow = |port: usize, link: LinkStatus, opened: &mut AnyPort| {
         following.check()?;
         let report = following.handle.report();
+        if is_quiet && following.handle.is_ready() {
+            told.news(&report.lines).into_iter().for_each(|remark| tracing::warn!("{remark}"));
+        }
         if let Some(Some(groups)) = groups.get_mut(port) {
             groups.follow(opened)?;
         }

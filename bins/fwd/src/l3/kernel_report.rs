@@ -3,7 +3,7 @@
 use cli::human::{counted, grouped};
 use plane::Handle;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use twin::{Counts, Running};
 
 /// The tables of `l3 --kernel`, and what went to the host and came from it.
@@ -32,6 +32,23 @@ pub(crate) struct KernelReport {
     /// One for each port.
     pub(super) twins: Vec<TwinReport>,
 }
+
+/// Remarks that were logged, so that a service's journal has each when it is new.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeSet<String>);
+
+impl Told {
+    /// The remarks that are new, each once. Those that differ in numbers alone are the same.
+    pub(super) fn news<'a>(&mut self, remarks: &'a [String]) -> Vec<&'a str> {
+        let is_number = |word: &&str| word.chars().all(|char| char.is_ascii_digit() || char.is_ascii_punctuation());
+        let key = |remark: &str| remark.split(' ').filter(|word| !is_number(word)).collect::<Vec<_>>().join(" ");
+        let is_new = |remark: &&String| self.0.len() < MOST_TOLD && self.0.insert(key(remark));
+        remarks.iter().filter(is_new).map(String::as_str).collect()
+    }
+}
+
+/// Remarks that are kept: they name interfaces, of which others may make many.
+const MOST_TOLD: usize = 1000;
 
 /// The TAP interface that stands for a port.
 #[derive(Clone, Debug, Serialize)]
@@ -149,4 +166,25 @@ fn drops_of_host(counts: &Counts) -> BTreeMap<&'static str, u64> {
         ("closed", counts.from_host_closed),
     ];
     drops.into_iter().filter(|(_, frames)| *frames > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remark_is_news_once() {
+        let mut told = Told::default();
+        let mut news = |remarks: &[&str]| {
+            let remarks: Vec<String> = remarks.iter().map(|remark| (*remark).to_owned()).collect();
+            told.news(&remarks).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(news(&["rw0 has an MTU of 9000 bytes", "rules"]), ["rw0 has an MTU of 9000 bytes", "rules"]);
+        assert_eq!(news(&["rules", "rw0 has an MTU of 2000 bytes"]), [""; 0]);
+        assert_eq!(news(&["rw1 has an MTU of 2000 bytes", "rules"]), ["rw1 has an MTU of 2000 bytes"]);
+        for number in 0..10_000 {
+            news(&[&format!("rw{number}")]);
+        }
+        assert_eq!(news(&["others"]), [""; 0], "no more than {MOST_TOLD} are kept");
+    }
 }
