@@ -224,8 +224,11 @@ impl Runner {
         }
         let may_have_changed = !fds[1].revents().is_empty();
         if may_have_changed && self.ipsec.as_mut().is_some_and(Ipsec::has_changed) {
+            let before = self.plane.ipsec;
             self.look_at_ipsec();
-            self.publish();
+            if self.plane.ipsec != before {
+                self.publish();
+            }
         }
         Ok(())
     }
