@@ -8,50 +8,81 @@ use anyhow::Result;
 /// Stations behind the first port; each has a flow of its own.
 const STATIONS: u32 = 48;
 
+/// What the addresses of stations begin with, and the one that both VLANs lead to, of each family.
+const FAMILIES: [(&str, &str, &str); 2] =
+    [("IPv4", "10.60.0.", "10.62.0.1"), ("IPv6", "2001:db8:60::", "2001:db8:62::1")];
+
 /// Two ports with their twins. Behind the first are stations, behind the second a host with two VLANs and an address that both lead to.
 const NETWORK: &str = "
     for module in tun vrf 8021q; do modprobe $module; done
     fwd l3 'soft:a?wire=tap:w0' 'soft:b?wire=tap:w1' --kernel --quiet --json >/tmp/said 2>/tmp/errors &
     echo $! >/tmp/pid
     for try in $(seq 300); do ip link show w1 >/dev/null 2>&1 && break; sleep 0.1; done
-    sysctl -q -w net.ipv4.ip_forward=1
+    sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
     ip netns add near; ip netns add far
     ip link set w0 netns near; ip link set w1 netns far
     ip -n near link set lo up; ip -n far link set lo up; ip -n near link set w0 up; ip -n far link set w1 up
-    ip address add 10.60.0.1/24 dev rw0; ip link set rw0 up; ip link set rw1 up
+    ip address add 10.60.0.1/24 dev rw0; ip address add 2001:db8:60::1/64 dev rw0 nodad; ip link set rw0 up; ip link set rw1 up
     for vlan in 10 20; do
         ip link add link rw1 name rw1.$vlan type vlan id $vlan; ip address add 10.61.$vlan.1/24 dev rw1.$vlan; ip link set rw1.$vlan up
         ip -n far link add link w1 name w1.$vlan type vlan id $vlan; ip -n far address add 10.61.$vlan.2/24 dev w1.$vlan
         ip -n far link set w1.$vlan up
+        ip address add 2001:db8:61:$vlan::1/64 dev rw1.$vlan nodad
+        ip -n far address add 2001:db8:61:$vlan::2/64 dev w1.$vlan nodad
     done
     ip link set rw1.10 mtu 1400
-    ip -n far address add 10.62.0.1/32 dev lo
-    for vlan in 10 20; do ip -n far route add 10.60.0.0/24 via 10.61.$vlan.1 metric $vlan; done
+    ip -n far address add 10.62.0.1/32 dev lo; ip -n far address add 2001:db8:62::1/128 dev lo
+    for vlan in 10 20; do
+        ip -n far route add 10.60.0.0/24 via 10.61.$vlan.1 metric $vlan
+        ip -n far route add 2001:db8:60::/64 via 2001:db8:61:$vlan::1 metric $vlan
+    done
     ip route add 10.62.0.1/32 nexthop via 10.61.10.2 nexthop via 10.61.20.2
-    for station in $(seq 2 STATIONS); do ip -n near address add 10.60.0.$station/24 dev w0; done
-    ip -n near route add default via 10.60.0.1
+    ip route add 2001:db8:62::1/128 nexthop via 2001:db8:61:10::2 dev rw1.10 nexthop via 2001:db8:61:20::2 dev rw1.20
+    for station in $(seq 2 STATIONS); do
+        ip -n near address add 10.60.0.$station/24 dev w0; ip -n near address add 2001:db8:60::$station/64 dev w0 nodad
+    done
+    ip -n near route add default via 10.60.0.1; ip -n near route add default via 2001:db8:60::1
     sleep 2
     ip netns exec near ping -q -c 2 -W 5 10.61.10.2; ip netns exec near ping -q -c 2 -W 5 10.61.20.2
-    ip netns exec near ping -q -c 2 -W 5 10.60.0.1";
+    ip netns exec near ping -q -c 2 -W 5 10.60.0.1
+    ip netns exec near ping -q -c 2 -W 5 2001:db8:61:10::2; ip netns exec near ping -q -c 2 -W 5 2001:db8:61:20::2";
 
 pub(crate) fn carried(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut machine = rig.boot(&Setup::default())?;
     println!("{}", machine.sh(&NETWORK.replace("STATIONS", &(STATIONS + 1).to_string()))?);
 
     // Found once, stations are asked of the ports alone.
-    let before = forwarded_by_linux(&mut machine)?;
-    let text = machine.try_sh("ip netns exec near ping -c 100 -i 0.01 -w 20 10.61.10.2")?.text;
-    checks.answers("100 pings to a host of VLAN 10 are answered", &text, 100);
-    let text = machine.try_sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1372 10.61.10.2")?.text;
-    checks.answers("so are such of the VLAN's MTU of 1,400 bytes", &text, 5);
-    let text = machine.try_sh("ip netns exec near ping -c 5 -i 0.2 -w 20 -M do -s 1472 10.61.20.2")?.text;
-    checks.answers("and of 1,500 bytes where the VLAN takes them", &text, 5);
-    let by_linux = forwarded_by_linux(&mut machine)? - before;
-    checks.that(by_linux <= 20, format_args!("of these 220 frames Linux forwarded {by_linux}, the ports all others"));
-    let text = machine.try_sh("ip netns exec near ping -c 1 -W 5 -M do -s 1373 10.61.10.2")?.text;
-    checks.contains("one that is longer than VLAN 10 takes is told its MTU", &text, "mtu = 1400");
+    for (family, [narrow, wide], header, told) in [
+        ("IPv4", ["10.61.10.2", "10.61.20.2"], 28, "mtu = 1400"),
+        ("IPv6", ["2001:db8:61:10::2", "2001:db8:61:20::2"], 48, "mtu=1400"),
+    ] {
+        let ping = |machine: &mut Machine, words: String| -> Result<String> {
+            Ok(machine.try_sh(&format!("ip netns exec near ping {words}"))?.text)
+        };
+        let before = forwarded_by_linux(&mut machine)?;
+        let text = ping(&mut machine, format!("-c 100 -i 0.01 -w 20 {narrow}"))?;
+        checks.answers(format!("100 pings of {family} to a host of VLAN 10 are answered"), &text, 100);
+        let text = ping(&mut machine, format!("-c 5 -i 0.2 -w 20 -M do -s {} {narrow}", 1400 - header))?;
+        checks.answers("so are such of the VLAN's MTU of 1,400 bytes", &text, 5);
+        let text = ping(&mut machine, format!("-c 5 -i 0.2 -w 20 -M do -s {} {wide}", 1500 - header))?;
+        checks.answers("and of 1,500 bytes where the VLAN takes them", &text, 5);
+        let by_linux = forwarded_by_linux(&mut machine)? - before;
+        checks
+            .that(by_linux <= 20, format_args!("of these 220 frames Linux forwarded {by_linux}, the ports all others"));
+        let text = ping(&mut machine, format!("-c 1 -W 5 -M do -s {} {narrow}", 1401 - header))?;
+        checks.contains("one that is longer than VLAN 10 takes is told its MTU", &text, told);
+    }
 
-    ways(&mut machine, checks)?;
+    for (family, station, to) in FAMILIES {
+        ways(&mut machine, checks, family, &each(station, to))?;
+    }
+    machine.sh(
+        "ip link set rw1.20 down; ip -n far route delete 10.60.0.0/24 metric 20; ip -n far route delete 2001:db8:60::/64 metric 20; sleep 1",
+    )?;
+    for (family, station, to) in FAMILIES {
+        let text = machine.try_sh(&each(station, to))?.text;
+        answered(checks, &format!("answers of {family} by the way that is left"), &text);
+    }
     vrf(&mut machine, checks)?;
 
     machine.sh(
@@ -66,8 +97,16 @@ pub(crate) fn carried(rig: &Rig, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// One address that two VLANs lead to: flows are spread, also once one VLAN is down, and the ports forward them.
-fn ways(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
+/// A ping by each station. Of one alone the answer is waited for; of more, twice the time of those before.
+fn each(station: &str, to: &str) -> String {
+    format!(
+        "for station in $(seq 2 {}); do ip netns exec near ping -c 1 -W 5 -I {station}$station {to}; done",
+        STATIONS + 1
+    )
+}
+
+/// One address that two VLANs lead to: flows are spread, and the ports forward them.
+fn ways(machine: &mut Machine, checks: &mut Checks, family: &str, each: &str) -> Result<()> {
     let count = |machine: &mut Machine| -> Result<[u64; 2]> {
         let count = |machine: &mut Machine, vlan| -> Result<u64> {
             let path = format!("/sys/class/net/w1.{vlan}/statistics/rx_packets");
@@ -75,16 +114,11 @@ fn ways(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
         };
         Ok([count(machine, 10)?, count(machine, 20)?])
     };
-    // Of one alone the answer is waited for; of more, twice the time of those before.
-    let each = format!(
-        "for station in $(seq 2 {}); do ip netns exec near ping -c 1 -W 5 -I 10.60.0.$station 10.62.0.1; done",
-        STATIONS + 1
-    );
     // Of all stations Linux has found the way back once.
-    machine.try_sh(&each)?;
+    machine.try_sh(each)?;
     let (linux, from) = (forwarded_by_linux(machine)?, count(machine)?);
-    let text = machine.try_sh(&each)?.text;
-    answered(checks, "answers to a ping of each station", &text);
+    let text = machine.try_sh(each)?.text;
+    answered(checks, &format!("answers to a ping of {family} of each station"), &text);
     let to = count(machine)?;
     let [one, other] = [0, 1].map(|way| to[way] - from[way]);
     let all = u64::from(STATIONS);
@@ -95,10 +129,6 @@ fn ways(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
     // One for each station that Linux is to look for again, and some more on a slow machine.
     let by_linux = forwarded_by_linux(machine)? - linux;
     checks.that(by_linux <= all * 3 / 2, format_args!("of these {} frames Linux forwarded {by_linux}", 2 * all));
-
-    machine.sh("ip link set rw1.20 down; ip -n far route delete 10.60.0.0/24 metric 20; sleep 1")?;
-    let text = machine.try_sh(&each)?.text;
-    answered(checks, "answers by the way that is left", &text);
     Ok(())
 }
 
@@ -128,10 +158,10 @@ fn vrf(machine: &mut Machine, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Packets of IPv4 that the guest's Linux has forwarded since it began.
+/// Packets of both families that the guest's Linux has forwarded since it began.
 fn forwarded_by_linux(machine: &mut Machine) -> Result<u64> {
-    let count = machine.sh("awk '/^Ip: [0-9]/ { print $7 }' /proc/net/snmp")?;
-    Ok(count.trim().parse()?)
+    let counts = "awk '/^Ip: [0-9]/ { n += $7 } /^Ip6OutForwDatagrams/ { n += $2 } END { print n }' /proc/net/snmp /proc/net/snmp6";
+    Ok(machine.sh(counts)?.trim().parse()?)
 }
 
 /// Whether a ping of each station was answered; prints what they said if not.
