@@ -222,6 +222,43 @@ fn a_next_hop_of_many_routes_changes_with_one_event() {
     assert!(followed.mirror.is_in_doubt() && followed.mirror.next_hops().count() == 0);
 }
 
+/// Of few it is known where they are, and for many all prefixes are looked through.
+#[test]
+fn routes_by_a_link_go_with_it_be_they_few_or_many() {
+    for (count, others) in [(1, 0), (1, 3), (7, 1), (8, 0), (9, 0), (10, 3), (100, 10)] {
+        let mut followed = Followed::new(&Naive::new(2));
+        let route = |net: u8, index: u32| {
+            let legs = [Route::to(&format!("20.{net}.0.0"), 16), Route::to(&format!("fd20:{net}::"), 32)];
+            let gateways = [format!("10.0.{index}.2"), format!("fd00:{index}::2")];
+            let metric = [20, 1024].map(|metric| metric + index);
+            let routes = legs.into_iter().zip(gateways).zip(metric);
+            routes.map(|((route, gateway), metric)| route.via(index, &gateway).metric(metric)).collect::<Vec<_>>()
+        };
+        let bytes = |routes: Vec<Route>, new| routes.iter().map(|route| route.bytes(new, 0x600)).collect::<Vec<_>>();
+        // Routes that have come and gone are nowhere.
+        for net in 200..200 + others {
+            followed.hear(&bytes(route(net, 1), true), false);
+            followed.hear(&bytes(route(net, 1), false), false);
+        }
+        for net in 0..count {
+            followed.hear(&[bytes(route(net, 1), true), bytes(route(net, 2), true)].concat(), false);
+        }
+        for (up, by) in [(true, 1), (false, 2)] {
+            followed.hear(&[build::link(1, "p1", up, up, &[])], false);
+            for net in 0..count {
+                for address in [[20, net, 0, 1].into(), format!("fd20:{net}::1").parse().unwrap()] {
+                    let Answer::Forward(legs) = followed.path.lookup(address) else { panic!("{address} of {count}") };
+                    assert_eq!(legs.iter().map(|leg| leg.interface).collect::<Vec<_>>(), [by], "{address} of {count}");
+                }
+            }
+            let v4 = followed.mirror.prefix_counts().0;
+            assert_eq!(v4, usize::from(count), "{others} others");
+        }
+        followed.hear(&[build::link(2, "p2", false, false, &[])], false);
+        assert_eq!(followed.mirror.prefix_counts(), (0, usize::from(count)), "Linux tells of those of IPv6");
+    }
+}
+
 /// `struct rta_cacheinfo` of a route that ends after so many ticks.
 fn lifetime(ticks: i32) -> Vec<u8> {
     [&[0; 8][..], &ticks.to_ne_bytes(), &[0; 20]].concat()

@@ -1,8 +1,9 @@
 //! What routes say beside their prefix, each kept once: a full table has a million routes and a few hundred of these.
 
-use super::event::{Reason, Target};
+use super::event::{Prefix, Reason, Target};
 use super::hops::Sets;
 use hashbrown::HashMap;
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 /// What a route does.
@@ -45,10 +46,15 @@ impl Attr {
     }
 }
 
+/// Whether a route is one of `local`, and its prefix.
+pub(super) type Place = (bool, Prefix);
+
 #[derive(Debug)]
 struct Slot {
     attr: Attr,
     users: u32,
+    /// Where routes with it are, and some where none is any more; of more than [`FEW`] these are not all.
+    places: Vec<Place>,
 }
 
 /// The attributes by number. A number fits into [`super::table::Word`].
@@ -86,19 +92,24 @@ impl Attrs {
             sets.hold(hops);
         }
         let number = if let Some(number) = self.spare.pop() {
-            self.slots[number as usize] = Slot { attr, users: 0 };
+            self.slots[number as usize] = Slot { attr, users: 0, places: Vec::new() };
             number
         } else {
-            self.slots.push(Slot { attr, users: 0 });
+            self.slots.push(Slot { attr, users: 0, places: Vec::new() });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         };
         self.numbers.insert(attr, number);
         number
     }
 
+    /// A route with it is at a place.
     #[inline]
-    pub(super) fn hold(&mut self, number: u32) {
-        self.slots[number as usize].users += 1;
+    pub(super) fn hold(&mut self, number: u32, place: impl FnOnce() -> Place) {
+        let slot = &mut self.slots[number as usize];
+        slot.users += 1;
+        if slot.places.len() <= FEW {
+            slot.places.push(place());
+        }
     }
 
     /// Gives up a use; returns the next hops that nothing uses any more.
@@ -122,4 +133,21 @@ impl Attrs {
     pub(super) fn select(&self, such: impl Fn(&Attr) -> bool) -> Vec<bool> {
         self.slots.iter().map(|slot| slot.users > 0 && such(&slot.attr)).collect()
     }
+
+    /// Where routes with such attributes are, and some where none is, those of `main` first; `None` if there may be many.
+    pub(super) fn places(&self, such: &[bool]) -> Option<BTreeSet<Place>> {
+        let slots = self.slots.iter().zip(such).filter(|(_, such)| **such);
+        let mut places = BTreeSet::new();
+        for (slot, _) in slots {
+            if slot.places.len() > FEW {
+                return None;
+            }
+            places.extend(slot.places.iter().copied());
+        }
+        Some(places)
+    }
 }
+
+/// Places of an attribute that are remembered, as those of a link have that only its own networks lead to: when it goes down, not all
+/// prefixes are looked through for them.
+const FEW: usize = 8;

@@ -1,11 +1,12 @@
 //! The routes of one family: each prefix of `main` and of `local`, with all its routes in the kernel's order.
 
-use super::attrs::{Action, Attrs};
+use super::attrs::{Action, Attrs, Place};
 use super::event::{Prefix, Reason, Target};
 use super::hops::Sets;
 use crate::Family;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
@@ -340,11 +341,18 @@ impl<A: Bits> Table<A> {
 
     /// The prefixes with a route whose attributes are such; `true`: of `local`.
     pub(super) fn having(&self, such: &[bool]) -> Vec<(bool, Key<A>)> {
-        let has = |routes: &[Word]| routes.iter().any(|word| such.get((word & NUMBER) as usize).is_some_and(|is| *is));
         let of = |is_local: bool, level: &Level<A>| -> Vec<_> {
-            level.iter().filter(|(_, routes)| has(routes)).map(|(key, _)| (is_local, *key)).collect()
+            level.iter().filter(|(_, routes)| has(routes, such)).map(|(key, _)| (is_local, *key)).collect()
         };
         [of(false, &self.main), of(true, &self.local)].concat()
+    }
+
+    /// Those of [`Self::having`] that are among these.
+    pub(super) fn having_at(&self, places: &BTreeSet<Place>, such: &[bool]) -> Vec<(bool, Key<A>)> {
+        let keys = places.iter().filter_map(|(is_local, prefix)| {
+            Some((*is_local, Key { address: A::from_ip(prefix.address)?, len: prefix.len }))
+        });
+        keys.filter(|(is_local, key)| has(self.level(*is_local).routes(key), such)).collect()
     }
 
     /// Every prefix, and where its packets go.
@@ -362,6 +370,11 @@ impl<A: Bits> Table<A> {
     pub(super) fn len(&self) -> usize {
         self.main.words.len()
     }
+}
+
+/// Whether one of these routes has such attributes.
+fn has(routes: &[Word], such: &[bool]) -> bool {
+    routes.iter().any(|word| such.get((word & NUMBER) as usize).is_some_and(|is| *is))
 }
 
 /// Whether the kernel looks at more than the order of routes with the same metric: for IPv6, and for the IPv4 default route, of which

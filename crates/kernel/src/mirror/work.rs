@@ -1,6 +1,6 @@
 //! Changes of routes, and what they mean for prefixes.
 
-use super::attrs::{Action, Attr, Attrs};
+use super::attrs::{Action, Attr, Attrs, Place};
 use super::event::{Event, Reason, Target};
 use super::hops::{Interfaces, Sets, Source, State};
 use super::table::{Bits, Key, NUMBER, Offered, PARITY, Table, Word};
@@ -95,7 +95,7 @@ impl Work<'_> {
             *self.doubt |= insert_v6(&mut routes, &self.paths.attrs, &self.paths.sets, word, arrival, dropped);
         }
         if is_new {
-            self.paths.attrs.hold(number);
+            self.paths.attrs.hold(number, || (is_local, key.prefix()));
             // A dump that knows more than the events told is not the last one.
             *self.doubt |= arrival.dumped && self.loaded;
         }
@@ -107,7 +107,7 @@ impl Work<'_> {
     /// A prefix of `main` has got its first route.
     fn added_alone<A: Bits>(&mut self, table: &Table<A>, key: &Key<A>, word: Word, arrival: Arrival) {
         let has = |flag| arrival.flags & flag != 0;
-        self.paths.attrs.hold(word & NUMBER);
+        self.paths.attrs.hold(word & NUMBER, || (false, key.prefix()));
         // A dump that knows more than the events told is not the last one; nor is there anything to take the place of.
         *self.doubt |= if arrival.dumped {
             self.loaded
@@ -150,7 +150,7 @@ impl Work<'_> {
         if let Some(at) = exact {
             self.paths.dropped.push(routes.remove(at) & NUMBER);
         } else if A::FAMILY == Family::V6 {
-            self.remove_legs(&mut routes, route, table.parity);
+            self.remove_legs((is_local, key.prefix()), &mut routes, route, table.parity);
         } else {
             // The kernel names a route in full, so others of its place were not heard of rightly.
             let place = |word: &Word| self.paths.attrs.get(word & NUMBER).priority == route.priority;
@@ -169,7 +169,7 @@ impl Work<'_> {
     }
 
     /// An IPv6 route loses the legs that a message names.
-    fn remove_legs(&mut self, routes: &mut Vec<Word>, route: &Route<'_>, parity: Word) {
+    fn remove_legs(&mut self, place: Place, routes: &mut Vec<Word>, route: &Route<'_>, parity: Word) {
         let gone: Vec<Leg> = route.legs().map(|(leg, _)| leg).collect();
         let class = |attr: &Attr| attr.priority == route.priority;
         for at in 0..routes.len() {
@@ -198,7 +198,7 @@ impl Work<'_> {
                 let hops = self.number(Family::V6, &left);
                 let action = Action::NextHops(hops);
                 let number = self.paths.attrs.add(Attr { action, ..attr }, &mut self.paths.sets);
-                self.paths.attrs.hold(number);
+                self.paths.attrs.hold(number, || place);
                 std::mem::replace(&mut routes[at], number | parity)
             };
             self.paths.dropped.push(old & NUMBER);
@@ -292,7 +292,10 @@ impl Work<'_> {
         if !either.contains(&true) {
             return false;
         }
-        let keys = table.having(&either);
+        let keys = match attrs.places(&either) {
+            Some(places) => table.having_at(&places, &either),
+            None => table.having(&either),
+        };
         self.purge(table, &keys, |word| !gone.get((word & NUMBER) as usize).is_some_and(|gone| *gone))
     }
 
