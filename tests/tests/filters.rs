@@ -149,6 +149,18 @@ fn changes_of_ipsec_policies_are_told() {
         assert_eq!(ipsec.policies(), Some(policies), "{what}");
     }
     assert!(!ipsec.has_changed());
+    // What meets no policy may be blocked too.
+    for (way, policies) in [("fwd", 1), ("out", 1), ("in", 0)] {
+        let set = |action: &str| namespace.succeeds(&["ip", "xfrm", "policy", "setdefault", way, action]);
+        if !set("block") {
+            skip::test!("this kernel has no default of IPsec policies");
+            break;
+        }
+        assert!(ipsec.has_changed(), "{way}");
+        assert_eq!(ipsec.policies(), Some(policies), "{way}");
+        assert!(set("accept"), "{way}");
+        assert_eq!((ipsec.has_changed(), ipsec.policies()), (true, Some(0)), "{way}");
+    }
     // A thread without the capability is told nothing, and knows that.
     let (changes, policies) = namespace.within(|| {
         without_capabilities();

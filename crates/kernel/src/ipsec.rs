@@ -65,14 +65,23 @@ impl Ipsec {
         any
     }
 
-    /// Returns how many policies there are that packets may meet which are forwarded, as they come in (`fwd`) and as they leave (`out`);
-    /// `None` if the kernel does not say, such as to a process without CAP_NET_ADMIN.
+    /// Returns how many policies there are that packets may meet which are forwarded, as they come in (`fwd`) and as they leave (`out`), and
+    /// one more if what meets none is blocked (`ip xfrm policy setdefault`); `None` if the kernel does not say, such as to a process without
+    /// CAP_NET_ADMIN.
     pub fn policies(&mut self) -> Option<u64> {
+        let policies = self.ask(XFRM_MSG_GETSPDINFO).as_deref().and_then(forwarded)?;
+        // Before Linux 5.15 all passes that meets none.
+        let is_blocked = self.ask(XFRM_MSG_GETDEFAULT).as_deref().is_some_and(blocks);
+        Some(policies + u64::from(is_blocked))
+    }
+
+    /// What the kernel answers to a request.
+    fn ask(&mut self, kind: u16) -> Option<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
-        // Its fixed part are flags, none of which there are.
+        // The fixed part of one are flags, none of which there are, and that of the other is not looked at.
         let mut request = [0; HEADER + 4];
         request[..4].copy_from_slice(&20_u32.to_ne_bytes());
-        request[4..6].copy_from_slice(&XFRM_MSG_GETSPDINFO.to_ne_bytes());
+        request[4..6].copy_from_slice(&kind.to_ne_bytes());
         request[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
         request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         sendto(&self.fd, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).ok()?;
@@ -82,11 +91,18 @@ impl Ipsec {
             let (len, _, sender) = recvfrom(&self.fd, &mut answer[..], RecvFlags::empty()).ok()?;
             let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
             if sender.is_some_and(|sender| sender.pid() == 0) && word(&answer, 8) == Some(self.sequence) {
-                return answer.get(..len).and_then(forwarded);
+                return answer.get(..len).map(<[u8]>::to_vec);
             }
         }
         None
     }
+}
+
+/// Whether an answer says that what meets no policy is blocked, as it comes in or as it leaves.
+fn blocks(answer: &[u8]) -> bool {
+    // struct xfrm_userpolicy_default: in, fwd, out.
+    let is_it = answer.get(4..6) == Some(&XFRM_MSG_GETDEFAULT.to_ne_bytes());
+    is_it && answer.get(HEADER + 1..HEADER + 3).is_some_and(|ways| ways.contains(&XFRM_USERPOLICY_BLOCK))
 }
 
 /// The policies for packets that are forwarded, of an answer.
@@ -119,4 +135,6 @@ const POLICY_GROUP: u32 = 4;
 const NLM_F_REQUEST: u16 = 1;
 const XFRM_MSG_NEWSPDINFO: u16 = 0x24;
 const XFRM_MSG_GETSPDINFO: u16 = 0x25;
+const XFRM_MSG_GETDEFAULT: u16 = 0x28;
+const XFRM_USERPOLICY_BLOCK: u8 = 1;
 const XFRMA_SPD_INFO: u16 = 1;

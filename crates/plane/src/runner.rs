@@ -244,8 +244,8 @@ impl Runner {
         }
         report.lines.extend(self.follower.cut_buffer().map(|bytes| {
             format!(
-                "{bytes} bytes of the kernel's changes may wait, and of more the tables are read again; allow this process CAP_NET_ADMIN, or set \
-                 net.core.rmem_max to {}",
+                "{bytes} bytes of the kernel's changes may wait, and of more the tables are read again; allow this process CAP_NET_ADMIN, or \
+                 set net.core.rmem_max to {}",
                 kernel::RECEIVE_BUFFER
             )
         }));

@@ -126,7 +126,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("virtio-vhost-iommu", "the same behind an IOMMU, through VFIO", vhost::iommu),
     of("virtio-vhost-mq", "the same with four queue pairs", vhost::mq),
     of("kernel-selftests", "Linux's own tests of forwarding with fwd l3 --kernel as the router", selftests::forwarding),
-    of("kernel-vlans", "VLANs of both families with an MTU of their own, two ways through them, and a VRF on the twins of fwd l3 --kernel", vlans::carried),
+    of("kernel-vlans", "VLANs with an MTU of their own, two ways by them, of both families, and a VRF on twins of fwd l3 --kernel", vlans::carried),
     of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
     of("host-shared", "two cards in one IOMMU group, one of them with the kernel's driver", host::shared),
     of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),
