@@ -4,6 +4,7 @@ use crate::args::DevicesArgs;
 use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::counted;
+use cli::stop::Stop;
 use cli::{output, ports, screen};
 use device::{Error, Host, IfInUse, PciAddress, PciDevice, PciIds};
 use mempool::{Pool, PoolConfig};
@@ -98,14 +99,26 @@ pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
     } else {
         args.addresses.iter().map(|address| named(&host, address, args.verbose)).collect::<Result<_, _>>()?
     };
+    let mut is_interrupted = false;
     if args.verbose {
-        let access = ports::access(args.access.unsafe_no_iommu, TimeLimit::default());
+        // What is open is closed before the program ends: a device may receive.
+        let stop = Stop::on_signals()?;
+        let limit = TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() };
+        let access = ports::access(args.access.unsafe_no_iommu, limit);
         for row in devices.iter_mut().filter(|row| row.usable) {
+            is_interrupted = stop.is_signalled();
+            if is_interrupted {
+                break;
+            }
             row.details = Some(row.address.parse().map_or_else(
                 |error: nic::Error| vec![(NOT_OPENED, error.to_string())],
                 |address| details(&address, &access),
             ));
         }
+        is_interrupted |= stop.is_signalled();
+    }
+    if is_interrupted {
+        return Err(anyhow!("interrupted by a signal while devices were looked at").into());
     }
     let result = devices.iter().find_map(Row::trouble).map_or(Ok(()), |error| Err(anyhow!("{error}").into()));
     if args.json {

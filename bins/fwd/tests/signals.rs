@@ -82,3 +82,31 @@ fn a_signal_while_routes_are_read_first_ends_the_program() {
         assert!(last.starts_with("fwd: ") && last.contains("interrupted by a signal while"), "{stderr}");
     }
 }
+
+/// One that receives is closed before the program ends: it might go on writing to memory that is no longer the program's.
+#[test]
+fn a_signal_while_devices_are_looked_at_closes_the_one_that_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().canonicalize().unwrap().join("trace.txt");
+    // Without a link it is open for seconds.
+    let soft = format!("soft:looked-at?id=10fb&module=none&trace={}", trace.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fwd"));
+    command.args(["devices", "--verbose", &soft, &soft.replace("looked-at", "not-any-more")]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    let last = || {
+        let text = std::fs::read_to_string(&trace).unwrap_or_default();
+        let mut values = text.lines().filter(|line| line.ends_with(" RXCTRL"));
+        values.next_back().and_then(|line| line.split_whitespace().nth(3).map(str::to_owned))
+    };
+    while last().as_deref() != Some("0x00000001") {
+        assert!(begun.elapsed() < LIMIT, "it does not receive: {:?}", last());
+        std::thread::yield_now();
+    }
+    signal(&child, Signal::INT);
+    let output = end(child);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr.lines().last(), Some("fwd: interrupted by a signal while devices were looked at"));
+    assert_eq!(last().as_deref(), Some("0x00000000"), "it receives no more");
+}
