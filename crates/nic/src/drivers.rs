@@ -63,6 +63,8 @@ drivers! {$
     IgbVfio: igb over device::VfioDevice;
     /// 82576 and I350, through sysfs without an IOMMU.
     IgbSysfs: igb over device::SysfsDevice;
+    /// 82576 and I350, implemented by another process.
+    IgbVfioUser: igb over device::VfioUserDevice;
     /// 82599 family, implemented by another process.
     VfioUser: ixgbe over device::VfioUserDevice;
     /// A software 82599.
@@ -105,6 +107,11 @@ impl Driver {
         if ids.vendor == VIRTIO {
             return Err(format!("{ids} is a virtio device, but not a network device"));
         }
+        Self::of_intel(ids)
+    }
+
+    /// The same of a function that is one of Intel's, or none that there is a driver for.
+    pub(crate) fn of_intel(ids: PciIds) -> Result<(Self, &'static str), String> {
         if let Ok(model) = igb::Model::identify(ids) {
             return Ok((Self::Igb, model.name));
         }
@@ -129,11 +136,17 @@ impl Driver {
         Igb<D>: Driven,
         Virtio<virtio::Pci<D>>: Driven,
     {
-        match self {
-            Self::Ixgbe | Self::Ixgbevf => self.run_family(job, device),
-            Self::Igb => job.run(Igb(device)),
-            Self::Virtio => job.run(Virtio(virtio::Pci::new(device))),
-        }
+        if let Self::Virtio = self { job.run(Virtio(virtio::Pci::new(device))) } else { self.run_intel(job, device) }
+    }
+
+    /// Does a job with one of Intel's functions.
+    pub(crate) fn run_intel<J: Job, D>(self, job: J, device: D) -> Result<J::Output, DriverError>
+    where
+        Ixgbe<D>: Driven,
+        Ixgbevf<D>: Driven,
+        Igb<D>: Driven,
+    {
+        if let Self::Igb = self { job.run(Igb(device)) } else { self.run_family(job, device) }
     }
 
     /// Does a job with a function of the 82599's family, which may be virtual.

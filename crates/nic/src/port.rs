@@ -127,8 +127,8 @@ impl Finding<'_> {
     fn vfio_user<J: Job>(&self, path: &Path, job: J) -> Result<Found<J::Output>> {
         let device = device::VfioUserDevice::open(path, self.trusted_peer()?, &self.deadline)?;
         let ids = device.ids();
-        let (driver, _) = Driver::of_family(ids).map_err(|what| self.no_driver(what))?;
-        self.done(driver.run_family(job, device)).map(|output| Found::new(output, Some(ids)))
+        let (driver, _) = Driver::of_intel(ids).map_err(|what| self.no_driver(what))?;
+        self.done(driver.run_intel(job, device)).map(|output| Found::new(output, Some(ids)))
     }
 
     fn vhost_user<J: Job>(&self, path: &Path, server: bool, job: J) -> Result<Found<J::Output>> {
