@@ -247,14 +247,19 @@ fn a_storm_of_interrupts_is_found() {
     );
 }
 
-/// A reset within the time that drivers wait is no failure, but its time is measured.
+/// A reset within the time that drivers wait is no failure (50 ms, of an X550 100), but its time is measured, and so is a longer one.
 #[test]
 fn a_slow_reset_is_told_with_its_time() {
     let _with_others = ALONE.read().unwrap_or_else(PoisonError::into_inner);
-    let found = test("fault=slow-reset:30");
-    let reset = found.checks.iter().find(|check| check.name == "reset").expect("it is reset");
-    let time = reset.seen.strip_prefix("takes writes ").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-    assert!(time.is_some_and(|time| time >= 30), "{reset:?}");
+    for (id, slow, failed) in [("10f9", 30, false), ("10fb", 75, true), ("10f9", 300, true), ("x550", 150, true)] {
+        let found = test(&format!("id={id}&fault=slow-reset:{slow}"));
+        let reset = found.checks.iter().find(|check| check.name == "reset").expect("it is reset");
+        let rest = reset.seen.strip_prefix("takes writes ");
+        let time = rest.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        assert!(time.is_some_and(|time| time >= slow), "{id}, {slow}: {reset:?}");
+        // A busy machine finds a quick one slow, too.
+        assert!(!failed || reset.verdict == Verdict::Failed, "{id}, {slow}: {reset:?}");
+    }
 }
 
 /// The walk over the sections of the EEPROM waits for a holder of its semaphore once, and so does each opening for a module's settings:

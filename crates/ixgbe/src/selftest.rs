@@ -86,19 +86,14 @@ pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
 /// Also measures how long after a reset the device takes no writes: 10 ms are allowed (4.6.3.2).
 fn reset<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     init::reset(regs, model.mac)?;
+    // One that is slower than the driver waits would not take the next reset either.
+    takes_write(regs, Instant::now())?;
     modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
     let begun = Instant::now();
     sleep(Duration::from_millis(1));
     wait(regs, CTRL, |value| !ctrl::RST.is_set(value), RESET_LIMIT, "the reset to finish (CTRL.RST)")?;
     sleep(DATASHEET_SETTLE.saturating_sub(begun.elapsed()));
-    let mut takes = false;
-    while !takes && begun.elapsed() < SETTLE_LIMIT {
-        regs.write(MTA.at(0), PATTERNS[0]);
-        takes = read(regs, MTA.at(0))? == PATTERNS[0];
-        if !takes {
-            regs.sleep(Duration::from_millis(1), "the device to take a write after its reset")?;
-        }
-    }
+    let takes = takes_write(regs, begun)?;
     let (settled, driver) = (begun.elapsed().as_millis(), model.mac.settle().as_millis());
     if !takes {
         return Ok(Check::failed(RESET, format!("{settled} ms after it the device takes no writes (MTA[0])")));
@@ -110,6 +105,18 @@ fn reset<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     regs.write(MTA.at(0), PATTERNS[1]);
     let in_time = read(regs, MTA.at(0))? == PATTERNS[1];
     Ok(if in_time { Check::ok(RESET, seen) } else { Check::failed(RESET, seen) })
+}
+
+/// Waits until the device takes a write, at most until it has had its time since `begun`; false if it does not.
+fn takes_write<D: Device>(regs: &Timed<D>, begun: Instant) -> Result<bool> {
+    while begun.elapsed() < SETTLE_LIMIT {
+        regs.write(MTA.at(0), PATTERNS[0]);
+        if read(regs, MTA.at(0))? == PATTERNS[0] {
+            return Ok(true);
+        }
+        regs.sleep(Duration::from_millis(1), "the device to take a write after its reset")?;
+    }
+    Ok(false)
 }
 
 /// 5.2.5.3.2.
