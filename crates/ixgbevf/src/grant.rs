@@ -43,7 +43,8 @@ impl Grant {
         let mode = modes::begin(mailbox, api, wanted, deadline)?;
         if mode < wanted {
             tracing::warn!(
-                "{}: the physical function grants no more than this of other frames: {mode:?}",
+                "{}: not trusted: the physical function lets in no more than {mode}, and may drop, without a count, frames that \
+                 are sent from other addresses (trust on, spoofchk off)",
                 mailbox.name()
             );
         }

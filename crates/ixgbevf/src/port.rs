@@ -129,12 +129,6 @@ impl<D: Device> Card<D> {
     /// What the physical function grants, for people.
     fn granted(&self) -> String {
         let Grant { api, queues, mode, .. } = self.grant;
-        let mode = match mode {
-            Mode::Broadcast => "broadcasts",
-            Mode::Groups => "groups asked for",
-            Mode::AllGroups => "all groups",
-            Mode::Everything => "frames for others",
-        };
         let queues = format!("{} + {} queues", queues.receive, queues.transmit);
         format!("API {}, {queues}, lets in {mode} if asked to", api.name())
     }

@@ -3,6 +3,7 @@
 use crate::mailbox::{Mailbox, WORDS};
 use crate::{Error, Result};
 use device::{Deadline, Device};
+use std::fmt;
 
 /// Hashes of groups in one message.
 pub(crate) const MOST_GROUPS: usize = 30;
@@ -61,6 +62,17 @@ pub enum Mode {
     AllGroups,
     /// All.
     Everything,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Broadcast => "broadcasts",
+            Self::Groups => "groups asked for",
+            Self::AllGroups => "all groups",
+            Self::Everything => "frames for others",
+        })
+    }
 }
 
 impl Mode {
