@@ -468,7 +468,9 @@ impl Model {
                 let may_send = link && !paused && self.vf.as_ref().is_none_or(|vf| vf.pf.transmits);
                 (step.transmitted, step.moved) = self.tx.burst(&mut io, wire, &self.faults.tx, may_send);
                 // Time has to pass for what waits.
-                step.moved |= paused && !self.tx.idle(&self.doorbells);
+                let waits = paused && !self.tx.idle(&self.doorbells);
+                step.moved |= waits;
+                io.counters.held_back += u64::from(waits);
             }
         }
         if receiving {

@@ -50,6 +50,8 @@ pub struct WireCounters {
     /// Frames the device could not send: bad descriptors, offloads that cannot be done, or (of a virtual function that is not
     /// trusted) another source address than its own.
     pub discarded: u64,
+    /// Steps in which frames waited since the other end had asked for a pause (PAUSE).
+    pub held_back: u64,
 }
 
 /// What a wire did with a frame.
