@@ -29,6 +29,19 @@ fn a_carrier_comes_once_and_goes_once() {
     assert_eq!(changes(), before.map(|before| before + 2));
 }
 
+/// As the port has a link, and Linux would answer nobody there.
+#[test]
+fn a_carrier_that_somebody_takes_comes_back() {
+    let Some(router) = router() else { return };
+    let mut run = start(&router, &["soft:a", "soft:b"]);
+    let have_carriers = || TWINS.iter().all(|twin| has_carrier(&router, twin));
+    eventually("the twins have carriers", have_carriers);
+    let before = carrier_changes(&router, TWINS[0]);
+    router.output(&["ip", "link", "set", TWINS[0], "carrier", "off"]);
+    eventually("it has one again", || carrier_changes(&router, TWINS[0]) >= before + 2 && have_carriers());
+    assert_eq!(stop(&mut run).code, Some(0));
+}
+
 /// Opening a port may take as long as somebody else likes, and then fail.
 #[test]
 fn there_is_no_carrier_before_all_ports_are_open() {

@@ -132,8 +132,8 @@ fn what_packets_do_not_meet_is_named() {
     let is_told = |words: &str| json["kernel"]["remarks"].to_string().matches(words).count();
     assert_eq!(is_told("rwm0 is part of a bridge"), usize::from(has_bridge), "{json}");
     assert_eq!(is_told("IPv4 that comes in by rwm1 is the kernel's"), 1, "{json}");
-    assert_eq!(is_told("all of IPv6: rules"), usize::from(has_rules), "{json}");
-    assert_eq!(is_told("all of IPv4: rules"), 0, "{json}");
+    assert_eq!(is_told("all of IPv6 is the kernel's: rules"), usize::from(has_rules), "{json}");
+    assert_eq!(is_told("all of IPv4 is the kernel's: rules"), 0, "{json}");
     for (words, has) in [
         ("rp_filter is set for rwm0: ", true),
         ("nftables has rules", has_filters),

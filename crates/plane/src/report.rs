@@ -35,12 +35,14 @@ impl Plane {
         let (orphans, failed) = self.routes.counts();
         let mut lines: Vec<String> = Vec::new();
         for (family, reason) in ["IPv4", "IPv6"].into_iter().zip(self.bypass) {
-            lines.extend(reason.map(|reason| format!("all of {family}: {reason}")));
+            lines.extend(reason.map(|reason| format!("all of {family} is the kernel's: {reason}")));
         }
         if self.ipsec {
-            lines.push("all of IPv4 and IPv6: there are IPsec policies (`ip xfrm policy`)".to_owned());
+            lines.push("all of IPv4 and IPv6 is the kernel's: there are IPsec policies (`ip xfrm policy`)".to_owned());
         }
-        lines.extend(self.reasons.iter().map(ToString::to_string));
+        lines.extend(
+            self.reasons.iter().map(|reason| format!("{reason}, now or before: their packets are the kernel's")),
+        );
         let by = self.ways.interfaces();
         let others: Vec<&str> = self.ports.others(&by).collect();
         if !others.is_empty() {
@@ -74,6 +76,7 @@ impl Plane {
         }
         lines.extend(self.ports.lines());
         lines.extend(self.neighbours.lines());
+        lines.iter_mut().for_each(|line| *line = printable(line));
         Report {
             routes: [v4 - own_v4.min(v4), v6 - own_v6.min(v6)],
             neighbours: self.neighbours.len(),
@@ -87,5 +90,21 @@ impl Plane {
     }
 }
 
+/// A line in which control characters are escaped: names of interfaces may have some.
+fn printable(line: &str) -> String {
+    let escaped = |char: char| char.is_control().then(|| char.escape_default().to_string());
+    line.chars().map(|char| escaped(char).unwrap_or_else(|| char.to_string())).collect()
+}
+
 /// Interfaces that a line names at most.
 const NAMED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_steer_no_terminal() {
+        assert_eq!(printable("routes by \x1b[31mX, ü \"q\""), "routes by \\u{1b}[31mX, ü \"q\"");
+    }
+}

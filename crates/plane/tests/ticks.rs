@@ -236,7 +236,7 @@ fn a_report_says_what_a_person_should_know() {
     says(&plane, "there is no interface p0");
     assert_eq!(plane.report().closed, [0]);
     plane.apply(Event::Bypass { family: Family::V6, reason: Some(Reason::Rules) });
-    says(&plane, "all of IPv6: rules");
+    says(&plane, "all of IPv6 is the kernel's: rules");
     plane.set_ipsec(true);
     says(&plane, "IPsec policies");
     plane.set_ipsec(false);
