@@ -129,7 +129,7 @@ impl Session {
         let passed: Vec<_> = capture.iter().filter(|frame| frame.fate != Fate::Dropped).collect();
         self.start(vm, first)?;
         tell(vm, &self.setup())?;
-        vm.sh("for try in $(seq 300); do grep -q 'testpmd> start' /tmp/testpmd && exit; sleep 0.1; done; cat /tmp/testpmd; exit 1")?;
+        vm.sh("for try in $(seq 3000); do grep -q 'testpmd> start' /tmp/testpmd && exit; sleep 0.1; done; cat /tmp/testpmd; exit 1")?;
         for nic in [first, first + 1] {
             vm.nic(nic).set_link(true);
         }
@@ -142,7 +142,7 @@ impl Session {
         });
         vm.nic(first + 1).set_link(false);
         tell(vm, &self.questions())?;
-        let said = vm.sh("for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
+        let said = vm.sh("for try in $(seq 3000); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
              tr -d '\\r' </tmp/testpmd; dmesg | grep -c 'DMAR:.*fault'; true")?;
         let said = without_echo(&said);
         let shows = |checks: &mut Checks, what: &str, part: &str| {

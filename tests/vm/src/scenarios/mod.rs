@@ -46,14 +46,14 @@ pub(crate) const ALL: &[Scenario] = &[
     of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, that come and go", linux::modules),
     of(
         "linux-cards-old",
-        "ixgbe of Debian 12's kernel on an X550, an X540 and 82599s: ethtool, traffic, modules, cables, resets, removal",
+        "ixgbe of Debian 12's kernel on an X550, an X540 and 82599s: ethtool, traffic, PAUSE, modules, cables, resets, removal",
         cards::linux,
     )
     .on(Kernel::Old),
     of(
         "linux-cards-new",
-        "the same with the newest kernel of Debian's backports, and PAUSE frames that are obeyed",
-        cards::linux_and_pause,
+        "the same with the newest kernel of Debian's backports",
+        cards::linux,
     )
     .on(Kernel::New),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
