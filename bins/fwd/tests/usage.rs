@@ -209,6 +209,19 @@ fn devices_that_are_named_say_what_they_have() {
     }
 }
 
+/// Linux's default: frames from other addresses are dropped behind the function, which does not count them.
+#[test]
+fn a_function_that_is_not_trusted_says_what_it_may_lose() {
+    for (trust, is_told) in [("off", true), ("on", false)] {
+        let ports = ["a", "b"].map(|name| format!("soft:{name}?id=10ed&trust={trust}"));
+        let run = fwd(&["l2", &ports[0], &ports[1], "--duration", "0.1", "--quiet"]);
+        let said = String::from_utf8(run.stderr).unwrap();
+        let words =
+            "not trusted: the physical function lets in no more than groups asked for, and may drop, without a count";
+        assert_eq!((run.status.code(), said.matches(words).count()), (Some(0), if is_told { 2 } else { 0 }), "{said}");
+    }
+}
+
 #[test]
 fn devices_as_json_are_those_of_the_table() {
     if !std::path::Path::new("/sys/bus/pci/devices").exists() {
