@@ -5,12 +5,12 @@ use device::{Deadline, Device, Readable, Reg, Regs};
 use std::fmt;
 
 /// Reads one counter, and adds what it has counted to the totals `T`.
-pub type Counter<F, D, T> = Box<dyn FnMut(&Regs<F, D>, &mut T) -> Result<()> + Send>;
+pub type Counter<F, D, T> = Box<dyn FnMut(&Regs<F, D>, &mut T) -> Result<()> + Send + Sync>;
 
 /// Returns a counter of one register, and what is done with what it reads.
-pub fn counter<F: Family, D: Device, T, A: Readable + Send + 'static>(
+pub fn counter<F: Family, D: Device, T, A: Readable + Send + Sync + 'static>(
     register: Reg<F, A>,
-    mut take: impl FnMut(&mut T, u64) + Send + 'static,
+    mut take: impl FnMut(&mut T, u64) + Send + Sync + 'static,
 ) -> Counter<F, D, T> {
     Box::new(move |regs, totals| {
         take(totals, read(regs, register)?.into());
@@ -19,10 +19,10 @@ pub fn counter<F: Family, D: Device, T, A: Readable + Send + 'static>(
 }
 
 /// Returns a counter of two registers, of which the high one is read last, as that clears both.
-pub fn counter_pair<F: Family, D: Device, T, A: Readable + Send + 'static>(
+pub fn counter_pair<F: Family, D: Device, T, A: Readable + Send + Sync + 'static>(
     low: Reg<F, A>,
     high: Reg<F, A>,
-    mut take: impl FnMut(&mut T, u64) + Send + 'static,
+    mut take: impl FnMut(&mut T, u64) + Send + Sync + 'static,
 ) -> Counter<F, D, T> {
     Box::new(move |regs, totals| {
         let (low, high) = (read(regs, low)?, read(regs, high)?);

@@ -270,7 +270,7 @@ impl<D: Device> List<D> {
     }
 
     /// A counter of 32 bits.
-    fn count(&mut self, register: Reg<Ixgbe, ReadClears>, take: impl Fn(&mut Totals, u64) + Send + 'static) {
+    fn count(&mut self, register: Reg<Ixgbe, ReadClears>, take: impl Fn(&mut Totals, u64) + Send + Sync + 'static) {
         self.0.push(counters::counter(register, move |totals: &mut Totals, count| {
             totals.all.saturated += u64::from(count == u64::from(u32::MAX));
             take(totals, count);
@@ -282,7 +282,7 @@ impl<D: Device> List<D> {
         &mut self,
         low: Reg<Ixgbe, ReadClears>,
         high: Reg<Ixgbe, ReadClears>,
-        take: impl Fn(&mut Totals, u64) + Send + 'static,
+        take: impl Fn(&mut Totals, u64) + Send + Sync + 'static,
     ) {
         const FULL: u64 = (1 << 36) - 1;
         self.0.push(counters::counter_pair(low, high, move |totals: &mut Totals, count| {
@@ -293,9 +293,9 @@ impl<D: Device> List<D> {
 }
 
 /// A total.
-trait Field: Fn(&mut HardwareStatistics) -> &mut u64 + Send + 'static {}
+trait Field: Fn(&mut HardwareStatistics) -> &mut u64 + Send + Sync + 'static {}
 
-impl<T: Fn(&mut HardwareStatistics) -> &mut u64 + Send + 'static> Field for T {}
+impl<T: Fn(&mut HardwareStatistics) -> &mut u64 + Send + Sync + 'static> Field for T {}
 
 /// A total that is the difference of two counters. It never goes back, even when what is to be taken away
 /// shows up later than what it is taken from.

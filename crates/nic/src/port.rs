@@ -101,6 +101,12 @@ impl<T> Found<(Opened, T)> {
     }
 }
 
+/// Several threads may look at a port.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<AnyPort>();
+};
+
 /// A device that is being opened.
 struct Finding<'a> {
     address: &'a Address,
