@@ -8,43 +8,19 @@
  * has written a burst. Prints "listening", and half a second after the first frame begins to measure; then one line of name=figure. Takes on
  * until the generator goes.
  */
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "../l3fwd/wire.h"
+#include "figures.h"
 
-enum { WARM_UP_MS = 500, PATIENCE_MS = 60000, HEADER = 12 };
-/* Gaps are sorted by percents of the ideal, those that are longer together. */
-enum { MOST_PERCENT = 1000 };
-
-/* Frames of a window, and how many windows are kept. */
-enum { WINDOW_FRAMES = 2048, MOST_WINDOWS = 1 << 20 };
+enum { HEADER = 12 };
 
 static struct port port;
 
-/* Full speed while nobody is taken away from a core: a window takes less than a tenth of a millisecond. */
-struct windows { int64_t begin; uint64_t frames; unsigned count; double rates[MOST_WINDOWS]; };
-
-struct gaps { int64_t last, longest; uint64_t all, within, percents[MOST_PERCENT + 1]; };
-
-/* In ns. */
-static int64_t now(void)
+static unsigned take(int64_t ideal, uint64_t *bytes)
 {
-	struct timespec time;
-
-	if (clock_gettime(CLOCK_MONOTONIC, &time) < 0)
-		die("a clock cannot be read: %s", strerror(errno));
-	return time.tv_sec * 1000000000ll + time.tv_nsec;
-}
-
-/* Takes what is available. Returns how many frames; their bytes are added. */
-static unsigned take(struct ring *ring, int patience, uint64_t *bytes)
-{
-	unsigned count = available(&port, ring, patience);
+	struct ring *ring = &port.tx;
+	unsigned count = available(&port, ring, ideal == 0 ? PATIENCE : AT_ONCE);
 
 	if (port.packed) {
 		/* Where order was agreed on, a used descriptor in the place of the first names the last: other lines are left alone. */
@@ -80,56 +56,6 @@ static unsigned take(struct ring *ring, int patience, uint64_t *bytes)
 	return count;
 }
 
-static void in_window(struct windows *windows, int64_t time, unsigned frames)
-{
-	windows->frames += frames;
-	if (windows->frames < WINDOW_FRAMES)
-		return;
-	if (windows->count < MOST_WINDOWS && time > windows->begin)
-		windows->rates[windows->count++] = (double)windows->frames * 1e9 / (double)(time - windows->begin);
-	windows->begin = time, windows->frames = 0;
-}
-
-static int by_size(const void *one, const void *other)
-{
-	double a = *(const double *)one, b = *(const double *)other;
-
-	return (a > b) - (a < b);
-}
-
-static double median(struct windows *windows)
-{
-	qsort(windows->rates, windows->count, sizeof *windows->rates, by_size);
-	return windows->count == 0 ? 0 : windows->rates[windows->count / 2];
-}
-
-static void saw(struct gaps *gaps, int64_t time, unsigned count, int64_t ideal)
-{
-	/* Those of one look came at once, as far as can be seen. */
-	for (unsigned i = 0; i < count; i++) {
-		int64_t gap = i == 0 ? time - gaps->last : 0;
-
-		if (gaps->last != 0 || i > 0) {
-			gaps->all++;
-			gaps->within += gap * 10 >= ideal * 9 && gap * 10 <= ideal * 11;
-			gaps->longest = gap > gaps->longest ? gap : gaps->longest;
-			gaps->percents[gap < ideal * MOST_PERCENT / 100 ? gap * 100 / ideal : MOST_PERCENT]++;
-		}
-	}
-	gaps->last = time;
-}
-
-/* The gap that so many percent are not longer than, in percent of the ideal. */
-static unsigned percentile(const struct gaps *gaps, unsigned share)
-{
-	uint64_t count = 0;
-
-	for (unsigned percent = 0; percent < MOST_PERCENT; percent++)
-		if ((count += gaps->percents[percent]) * 100 >= gaps->all * share)
-			return percent;
-	return MOST_PERCENT;
-}
-
 /* Takes on, and answers what comes on the socket, until the generator goes. */
 static void take_on(void)
 {
@@ -139,43 +65,10 @@ static void take_on(void)
 		struct pollfd wait = {port.connection, POLLIN, 0};
 
 		if (port.tx.started)
-			take(&port.tx, AT_ONCE, &bytes);
+			take(1, &bytes);
 		if (turn % 1024 == 0 && poll(&wait, 1, 0) > 0)
 			serve_socket(&port);
 	}
-}
-
-static void measure(long milliseconds, int64_t ideal)
-{
-	static struct gaps gaps;
-	static struct windows windows;
-	uint64_t frames = 0, bytes = 0;
-	int64_t begin = now(), time = begin, own = 0, idle = 0, first, end;
-	int patience = ideal == 0 ? PATIENCE : AT_ONCE;
-
-	while (take(&port.tx, patience, &bytes) == 0)
-		if (now() - begin > PATIENCE_MS * 1000000ll)
-			die("no frame for a minute");
-	for (begin = now(); now() - begin < WARM_UP_MS * 1000000ll;)
-		take(&port.tx, patience, &bytes);
-	bytes = 0, begin = first = windows.begin = now(), end = begin + milliseconds * 1000000ll;
-	for (int64_t before = begin; before < end; before = time) {
-		unsigned count = take(&port.tx, patience, &bytes);
-
-		time = now();
-		/* As long as nobody looked, nobody knows when a frame came. */
-		own = time - before > own ? time - before : own;
-		if (count == 0)
-			idle += time - before;
-		else if (ideal != 0)
-			saw(&gaps, time, count, ideal);
-		frames += count;
-		in_window(&windows, time, count);
-	}
-	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u steady=%.1f\n", (double)frames * 1e9 / (double)(time - first),
-	       frames == 0 ? 0 : (double)bytes / (double)frames, 100 * (double)idle / (double)(time - first),
-	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3,
-	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99), median(&windows));
 }
 
 int main(int count, char **arguments)
