@@ -245,7 +245,9 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
     }
     if args.expect.expect_latency_p99.is_some() && args.traffic.kind() != Some(measure::Kind::Full) {
-        return Err(Failure::usage("--expect-latency-p99: only a full tag has a time; use --tag full"));
+        return Err(Failure::usage(
+            "--expect-latency-p99: it is from the due time, which only a full tag has; use --tag full",
+        ));
     }
     if args.expect.expect_loss.is_some() && args.traffic.kind().is_none() {
         return Err(Failure::usage(format!("--expect-loss: {UNTAGGED}; use --tag short or full")));

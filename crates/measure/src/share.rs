@@ -280,12 +280,16 @@ impl Share {
             told.next.store(arrivals.next, Ordering::Release);
             told.received.store(packed(clears, arrivals.received), Ordering::Release);
         }
-        let Some(age) = age else { return };
-        self.due.record(age);
-        if let Some(time) = shared.hand_over(number) {
-            // Of the time from the due time to the hand-over 32 bits are known.
-            let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
-            self.hand_over.record(age.saturating_sub(lateness.into()));
+        match (age, shared.hand_over(number)) {
+            (Some(age), Some(time)) => {
+                self.due.record(age);
+                // Of the time from the due time to the hand-over 32 bits are known.
+                let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
+                self.hand_over.record(age.saturating_sub(lateness.into()));
+            }
+            (Some(age), None) => self.due.record(age),
+            (None, Some(time)) => self.hand_over.record(lower(now).wrapping_sub(time).into()),
+            (None, None) => {}
         }
     }
 

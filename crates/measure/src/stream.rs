@@ -128,12 +128,17 @@ impl Stream {
         if self.window.saw(tag.number) != Seen::New {
             return true;
         }
-        let Some(age) = age else { return true };
-        self.due.record(age);
-        if let Some(time) = hand_overs.and_then(|sent| sent.time(tag.number)) {
-            // Of the time from the due time to the hand-over 32 bits are known.
-            let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
-            self.hand_over.record(age.saturating_sub(lateness.into()));
+        let hand_over = hand_overs.and_then(|sent| sent.time(tag.number));
+        match (age, hand_over) {
+            (Some(age), Some(time)) => {
+                self.due.record(age);
+                // Of the time from the due time to the hand-over 32 bits are known.
+                let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
+                self.hand_over.record(age.saturating_sub(lateness.into()));
+            }
+            (Some(age), None) => self.due.record(age),
+            (None, Some(time)) => self.hand_over.record(since(now, time)),
+            (None, None) => {}
         }
         true
     }

@@ -236,7 +236,7 @@ fn a_number_is_new_once_whoever_is_faster() {
 
 /// A frame of each kind, as it is written.
 #[test]
-fn short_tags_count_and_have_no_times() -> Result<(), measure::Error> {
+fn short_tags_count_and_have_times_from_the_hand_over() -> Result<(), measure::Error> {
     let (shared, mut share) = (Shared::new(1), Share::new(0, 1));
     shared.begin(0);
     shared.note(0, 2, 1);
@@ -247,6 +247,9 @@ fn short_tags_count_and_have_no_times() -> Result<(), measure::Error> {
         share.saw(0, &shared, tag, 5);
     }
     assert_eq!(share.received(), 2);
-    assert_eq!(share.latencies().map(|times| times.summary().map(|all| all.count)), [Some(1); 2]);
+    assert_eq!(
+        share.latencies().map(|times| times.summary().map(|all| (all.count, all.max))),
+        [Some((1, 4.0)), Some((2, 4.0))]
+    );
     Ok(())
 }

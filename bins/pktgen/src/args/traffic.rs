@@ -40,7 +40,7 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency) [default: full; for a
+    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency from it) [default: full; for a
     /// capture none, where a tag is put behind its frames]
     #[arg(long, value_name = "TAG", value_parser = kind)]
     pub(crate) tag: Option<Kind>,

@@ -3,7 +3,7 @@
 mod json;
 mod page;
 
-use super::figures::{Figures, Setting};
+use super::figures::{Counted, Figures, Setting};
 use super::{Outcome, UNTAGGED, no_probe};
 use crate::args::RunArgs;
 use crate::calibrate::{Floor, Floors};
@@ -141,7 +141,8 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     }
     warnings.extend(unread(setting, all));
     for (figures, [from, to]) in all.iter().zip(setting.names) {
-        warnings.extend(unknown_waits(figures).map(|waits| format!("{from} > {to}: {waits}")));
+        let waits = setting.args.traffic.kind().and_then(|_| unknown_waits(figures));
+        warnings.extend(waits.map(|waits| format!("{from} > {to}: {waits}")));
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
             let words = shortfall(short, figures.all.missed, &totals.ports[figures.from]);
@@ -165,14 +166,16 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     warnings
 }
 
-/// How many frames have no latency from the ring, if some that have one from their due times have not.
+/// How many frames have no latency from the ring, if some have none that have one from their due times; or that were received, where short
+/// tags say of no due time.
 fn unknown_waits(figures: &Figures) -> Option<String> {
-    let count = |summary: &Option<Summary>| summary.as_ref().map_or(0, |summary| summary.count);
-    let [due, ring] = [&figures.all.from_due, &figures.all.from_ring].map(count);
-    let unknown = due.checked_sub(ring).filter(|unknown| *unknown > 0)?;
-    let [due, unknown] = [due, unknown].map(grouped);
+    let count = |summary: &Option<Summary>| summary.as_ref().map(|summary| summary.count);
+    let Counted { from_due, from_ring, verdict, .. } = &figures.all;
+    let (frames, ring) = (count(from_due).unwrap_or(verdict.received), count(from_ring).unwrap_or(0));
+    let unknown = frames.checked_sub(ring).filter(|unknown| *unknown > 0)?;
+    let [frames, unknown] = [frames, unknown].map(grouped);
     let why = "as 65,536 frames or more were sent behind each of them before it came: its figures are of shorter waits";
-    Some(format!("the latency from the ring is not known of {unknown} of {due} frames, {why}"))
+    Some(format!("the latency from the ring is not known of {unknown} of {frames} frames, {why}"))
 }
 
 /// Which streams have no checksum that is read, so that damage is not seen.

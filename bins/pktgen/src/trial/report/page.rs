@@ -18,7 +18,7 @@ pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warn
     for pair in all.chunk_by(|one, other| one.from / 2 == other.from / 2) {
         text += &format!("\n\n{}", table(setting, pair, totals));
     }
-    if setting.args.traffic.kind() == Some(Kind::Full) {
+    if setting.args.traffic.kind().is_some() {
         for (figures, [from, to]) in all.iter().zip(setting.names) {
             if let Some(floor) = floor(setting, figures) {
                 text += &format!("\n\n{from} > {to}: {}", floor.words());
@@ -118,12 +118,12 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
     row("damaged", &|figures| grouped(figures.damaged()));
     screen::align_right(&mut counts, 1);
     let mut text = screen::trimmed(&counts);
-    if setting.args.traffic.kind() == Some(Kind::Full) {
+    if setting.args.traffic.kind().is_some() {
         text += &format!("\n\n{}", latencies(setting, pair, &header));
     }
     for (figures, title) in pair.iter().zip(&header[1..]).filter(|(figures, _)| figures.streams.len() > 1) {
         text += &format!("\n\n{}", streams(setting, figures, title));
-        if setting.args.traffic.kind() == Some(Kind::Full) {
+        if setting.args.traffic.kind().is_some() {
             text += &format!("\n\n{}", latencies_of_streams(setting, figures));
         }
     }
