@@ -15,11 +15,19 @@ enum { MOST_PERCENT = 1000 };
 
 /* Frames of a window, and how many windows are kept. */
 enum { WINDOW_FRAMES = 2048, MOST_WINDOWS = 1 << 20 };
+/* Gaps of a window, whose share has so many values. */
+enum { WINDOW_GAPS = 100 };
 
 /* Full speed while nobody is taken away from a core: a window takes less than a tenth of a millisecond. */
 struct windows { int64_t begin; uint64_t frames; unsigned count; double rates[MOST_WINDOWS]; };
 
-struct gaps { int64_t last, longest; uint64_t all, within, percents[MOST_PERCENT + 1]; };
+/* Those that were seen; unseen ones are only counted. SHARES are windows, by how many of their gaps were within a tenth of the ideal. */
+struct gaps {
+	int64_t last, longest;
+	uint64_t all, within, unseen, percents[MOST_PERCENT + 1], windows, shares[WINDOW_GAPS + 1];
+	unsigned in_window, within_window;
+	int is_unsure;
+};
 
 __attribute__((noreturn, cold)) static void give_up(const char *why)
 {
@@ -63,20 +71,52 @@ static double median(struct windows *windows)
 	return windows->count == 0 ? 0 : windows->rates[windows->count / 2];
 }
 
-static void saw(struct gaps *gaps, int64_t time, unsigned count, int64_t ideal)
+static void count_gap(struct gaps *gaps, int64_t gap, int64_t ideal)
 {
+	int is_within = gap * 10 >= ideal * 9 && gap * 10 <= ideal * 11;
+
+	gaps->all++;
+	gaps->within += is_within;
+	gaps->within_window += is_within;
+	gaps->percents[gap < ideal * MOST_PERCENT / 100 ? gap * 100 / ideal : MOST_PERCENT]++;
+	if (++gaps->in_window == WINDOW_GAPS) {
+		gaps->windows++;
+		gaps->shares[gaps->within_window]++;
+		gaps->in_window = gaps->within_window = 0;
+	}
+}
+
+/* So many frames came between two looks, at BEFORE and at TIME. */
+static void saw(struct gaps *gaps, int64_t before, int64_t time, unsigned count, int64_t ideal)
+{
+	/* When in between they came nobody knows: that must not be what a gap is judged by. */
+	int is_unsure = (time - before) * 10 > ideal;
+
 	/* Those of one look came at once, as far as can be seen. */
 	for (unsigned i = 0; i < count; i++) {
 		int64_t gap = i == 0 ? time - gaps->last : 0;
 
 		if (gaps->last != 0 || i > 0) {
-			gaps->all++;
-			gaps->within += gap * 10 >= ideal * 9 && gap * 10 <= ideal * 11;
 			gaps->longest = gap > gaps->longest ? gap : gaps->longest;
-			gaps->percents[gap < ideal * MOST_PERCENT / 100 ? gap * 100 / ideal : MOST_PERCENT]++;
+			if (is_unsure || (i == 0 && gaps->is_unsure))
+				gaps->unseen++;
+			else
+				count_gap(gaps, gap, ideal);
 		}
 	}
 	gaps->last = time;
+	gaps->is_unsure = is_unsure;
+}
+
+/* The median of the shares of windows, in percent. */
+static unsigned median_share(const struct gaps *gaps)
+{
+	uint64_t count = 0;
+
+	for (unsigned share = 0; share < WINDOW_GAPS; share++)
+		if ((count += gaps->shares[share]) * 2 > gaps->windows)
+			return share * 100 / WINDOW_GAPS;
+	return gaps->windows == 0 ? 0 : 100;
 }
 
 /* The gap that so many percent are not longer than, in percent of the ideal. */
@@ -114,14 +154,15 @@ static void measure(long milliseconds, int64_t ideal)
 		if (count == 0)
 			idle += time - before;
 		else if (ideal != 0)
-			saw(&gaps, time, count, ideal);
+			saw(&gaps, before, time, count, ideal);
 		frames += count;
 		in_window(&windows, time, count);
 	}
-	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u steady=%.1f\n", (double)frames * 1e9 / (double)(time - first),
+	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u steady=%.1f unseen=%.1f steady_within=%u\n", (double)frames * 1e9 / (double)(time - first),
 	       frames == 0 ? 0 : (double)bytes / (double)frames, 100 * (double)idle / (double)(time - first),
 	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3,
-	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99), median(&windows));
+	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99), median(&windows),
+	       gaps.all + gaps.unseen == 0 ? 0 : 100 * (double)gaps.unseen / (double)(gaps.all + gaps.unseen), median_share(&gaps));
 }
 
 #endif
