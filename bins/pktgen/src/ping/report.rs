@@ -253,3 +253,133 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Command;
+    use clap::{FromArgMatches as _, Subcommand as _};
+    use measure::Bracket;
+
+    fn args(options: &[&str]) -> PingArgs {
+        let command = Command::augment_subcommands(clap::Command::new("pktgen"));
+        let line = [&["pktgen", "ping", "soft:a", "192.0.2.1", "--count", "1000"], options].concat();
+        match Command::from_arg_matches(&command.get_matches_from(line)).unwrap() {
+            Command::Ping(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A tick of it is a nanosecond.
+    fn clock() -> Clock {
+        let at = |ns| Bracket { before: ns, kernel_ns: ns, after: ns };
+        Clock::new(at(0), at(1_000_000_000)).unwrap()
+    }
+
+    /// A path whose figures are so many microseconds, each one more than that before it.
+    fn path(kind: &'static str, by: &str, sent: u64, first: Option<f64>) -> Path {
+        let [from, to] = ["192.0.2.2", "192.0.2.1"].map(|address| address.parse().unwrap());
+        let latency = first.map(|first| {
+            let us = |more: f64| (first + more) * 1e3;
+            Summary {
+                count: 998,
+                min: us(0.0),
+                mean: us(1.0),
+                p50: us(2.0),
+                p90: us(3.0),
+                p99: us(4.0),
+                p999: us(5.0),
+                max: us(6.0),
+                deviation: us(7.0),
+                pdv: us(8.0),
+                jitter: us(9.0),
+            }
+        });
+        Path {
+            kind,
+            by: by.to_owned(),
+            from: (kind == "bypass").then_some(from),
+            to,
+            sent,
+            received: if latency.is_some() { 998 } else { 0 },
+            duplicate: 3,
+            late: 2,
+            damaged: 1,
+            refused: 0,
+            first_refusal: None,
+            latency,
+        }
+    }
+
+    /// Without what is said of this machine's CPU.
+    #[track_caller]
+    fn shows(page: &Page<'_>, expected: &str) {
+        let shown = text(page);
+        let shown: Vec<_> = shown.lines().filter(|line| !line.contains("time-stamp counter")).collect();
+        assert_eq!(shown, expected.lines().collect::<Vec<_>>(), "{}", shown.join("\n"));
+    }
+
+    #[test]
+    fn two_paths_stand_side_by_side_with_what_the_port_saves() {
+        let (args, clock) = (args(&["--kernel", "--interval", "1ms"]), clock());
+        let mut kernel = path("kernel", "raw socket", 1000, Some(20.0));
+        (kernel.refused, kernel.first_refusal) = (1234, Some("no route".to_owned()));
+        let paths = [path("bypass", "soft:a", 998, Some(5.0)), kernel];
+        let expected = "
+bypass: 192.0.2.1 from 192.0.2.2, by soft:a
+kernel: 192.0.2.1, by raw socket
+1,000 pings of 56 bytes each, 1ms apart, 1s to come back
+clock: 1000.000 MHz, wrong by at most 0.000 ppm and 0 ns against CLOCK_MONOTONIC
+
+                    kernel  bypass   saved
+ sent                1,000     998
+ received              998     998
+ LOST           2 (0.20 %)       0
+ duplicate               3       3
+ late                    2       2
+ damaged                 1       1
+ min, us             20.00    5.00  75.0 %
+ mean, us            21.00    6.00  71.4 %
+ p50, us             22.00    7.00  68.2 %
+ p90, us             23.00    8.00  65.2 %
+ p99, us             24.00    9.00  62.5 %
+ max, us             26.00   11.00  57.7 %
+ deviation, us       27.00   12.00  55.6 %
+WARNING: 1,234 times: no route
+WARNING: a signal ended it early";
+        shows(&Page { args: &args, clock: &clock, paths: &paths, is_cut: true }, expected);
+        // A port that takes longer saves less than nothing.
+        let paths = [path("bypass", "soft:a", 998, Some(30.0)), path("kernel", "raw socket", 998, Some(20.0))];
+        let shown = text(&Page { args: &args, clock: &clock, paths: &paths, is_cut: false });
+        assert!(shown.contains("\n min, us         20.00   30.00  -50.0 %\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_path_without_replies_has_no_times_and_saves_nothing() {
+        let (args, clock) = (args(&["--size", "100"]), clock());
+        let deaf = path("bypass", "soft:a", 1000, None);
+        let expected = "
+bypass: 192.0.2.1 from 192.0.2.2, by soft:a
+1,000 pings of 100 bytes each, 10ms apart, 1s to come back
+clock: 1000.000 MHz, wrong by at most 0.000 ppm and 0 ns against CLOCK_MONOTONIC
+
+                          bypass
+ sent                      1,000
+ received                      0
+ LOST           1,000 (100.00 %)
+ duplicate                     3
+ late                          2
+ damaged                       1
+ min, us                       -
+ mean, us                      -
+ p50, us                       -
+ p90, us                       -
+ p99, us                       -
+ max, us                       -
+ deviation, us                 -";
+        let paths = [deaf.clone(), path("kernel", "raw socket", 998, Some(20.0))];
+        shows(&Page { args: &args, clock: &clock, paths: &paths[..1], is_cut: false }, expected);
+        let shown = text(&Page { args: &args, clock: &clock, paths: &paths, is_cut: false });
+        assert!(shown.contains("\n mean, us        21.00                 -      -\n"), "{shown}");
+    }
+}
