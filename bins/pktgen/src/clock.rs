@@ -38,7 +38,7 @@ impl Calibrated {
 }
 
 /// How exact times are, for reports.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ClockReport {
     hz: u64,
     error_ppm: f64,
@@ -62,8 +62,13 @@ impl ClockReport {
     pub(crate) fn words(&self) -> String {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let mhz = self.hz as f64 / 1e6;
+        format!("clock: {mhz:.3} MHz, {} against CLOCK_MONOTONIC", self.error())
+    }
+
+    /// How wrong it may be, for people.
+    pub(crate) fn error(&self) -> String {
         let Self { error_ppm, error_ns, .. } = self;
-        format!("clock: {mhz:.3} MHz, wrong by at most {error_ppm:.3} ppm and {error_ns:.0} ns against CLOCK_MONOTONIC")
+        format!("wrong by at most {error_ppm:.3} ppm and {error_ns:.0} ns")
     }
 
     /// What a reader has to know of it.

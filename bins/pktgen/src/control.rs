@@ -14,6 +14,7 @@ pub(crate) use script::Script;
 pub(crate) use server::Listener;
 
 use crate::args::ControlArgs;
+use crate::clock::ClockReport;
 use crate::trial::Phase;
 use cli::exit::Failure;
 use cli::report::Totals;
@@ -121,9 +122,9 @@ impl Steering {
         Ok(())
     }
 
-    /// Notes how ports are.
-    pub(crate) fn note(&self, totals: &Totals) {
-        self.desk.note(totals);
+    /// Notes how ports are, and how exact times.
+    pub(crate) fn note(&self, totals: &Totals, clock: ClockReport) {
+        self.desk.note(totals, clock);
     }
 
     /// Ends it when the run is over: who listens is told. Returns how the script ended.

@@ -13,7 +13,7 @@ mod teach;
 
 use crate::args::{RunArgs, SteeredArgs};
 use crate::calibrate::Floors;
-use crate::clock::{Calibrated, ticks};
+use crate::clock::{Calibrated, ClockReport, ticks};
 use crate::control::{Controls, Facts, Orders};
 use crate::frames::{Asked, Frames, Limits};
 use crate::host::Hosts;
@@ -197,9 +197,9 @@ fn perform_steered(
     let steering = controls.begin(orders, facts, stop.cancel())?;
     let mut trouble = Ok(());
     let notes = |totals: &Totals| {
-        steering.note(totals);
         // A clock that jumps makes times void, and the report says so.
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
+        steering.note(totals, ClockReport::of(&clock));
         notes(&names, &progress)
     };
     let mut figures: Vec<Figures> = Vec::new();
@@ -297,6 +297,7 @@ fn facts(
         loads: (0..opened.len()).map(|port| frames.loads(sender(args, port))).collect(),
         steerable,
         lines,
+        clock: ClockReport::of(clock),
         hz: clock.hz(),
         catch_up: ticks(clock, pace.catch_up),
         tagged: !frames.are_untagged(),

@@ -473,6 +473,22 @@ fn a_subscriber_is_told_until_the_end() {
 }
 
 #[test]
+fn the_error_of_the_clock_is_told_as_in_the_report_and_refined() {
+    let mut run = Steered::start(&["--one-way", "--rate", "1k"]);
+    let mut client = run.connect();
+    let ppm = |figures: &Value| figures["clock"]["error_ppm"].as_f64().unwrap();
+    let first = client.figures(|_| true);
+    assert!(ppm(&first) > 0.0 && first["clock"]["error_ns"].as_f64() > Some(0.0), "{first}");
+    client.figures(|figures| ppm(figures) < ppm(&first));
+    client.done(&json!({"do": "subscribe", "interval": 0.01}));
+    assert!(ppm(&client.line()["figures"]) > 0.0);
+    run.connect().done(&json!({"do": "quit"}));
+    let (code, report, _) = run.end();
+    let names = |clock: &Value| clock.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!((code, names(&report["clock"])), (Some(0), names(&first["clock"])));
+}
+
+#[test]
 fn rates_of_a_run_that_quits_early_are_over_the_time_it_took() {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), "{\"sleep\":0.5}\n").unwrap();

@@ -2,6 +2,7 @@
 
 use super::figures::Figures;
 use super::orders::{Orders, Pace, PairState, Wanted, lock};
+use crate::clock::ClockReport;
 use crate::frames::Steerable;
 use crate::trial::Phase;
 use ::control::{Request, Set};
@@ -34,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) patterns: Vec<Vec<Pattern>>,
     /// The rates at the begin, likewise.
     pub(crate) loads: Loads,
+    /// How exact times are at the begin.
+    pub(crate) clock: ClockReport,
     /// Ticks a second, and how late a frame may be, in ticks.
     pub(crate) hz: u64,
     pub(crate) catch_up: u64,
@@ -62,6 +65,8 @@ pub(crate) struct Desk {
     looked: Mutex<Option<(Instant, Figures)>>,
     /// How ports are, and how they were a second before.
     totals: Mutex<[Totals; 2]>,
+    /// How exact times are.
+    clock: Mutex<ClockReport>,
     closed: Mutex<bool>,
     closing: Condvar,
     pub(super) clients: AtomicU64,
@@ -83,6 +88,7 @@ impl Desk {
         Self {
             orders,
             loads: Mutex::new(facts.loads.clone()),
+            clock: Mutex::new(facts.clock),
             facts,
             setting: Mutex::default(),
             looked: Mutex::default(),
@@ -188,8 +194,9 @@ impl Desk {
         self.closing.notify_all();
     }
 
-    /// Notes how ports are.
-    pub(super) fn note(&self, totals: &Totals) {
+    /// Notes how ports are, and how exact times.
+    pub(super) fn note(&self, totals: &Totals, clock: ClockReport) {
+        *lock(&self.clock) = clock;
         let [before, now] = &mut *lock(&self.totals);
         *before = std::mem::replace(now, totals.clone());
     }
@@ -206,9 +213,8 @@ impl Desk {
     }
 
     fn figures_of(&self, states: &[PairState]) -> Figures {
-        let [before, now] = &*lock(&self.totals);
         let joined: Vec<_> = states.chunks(self.facts.queues.max(1)).map(PairState::joined).collect();
-        Figures::of(&self.facts, &joined, now, before)
+        Figures::of(&self.facts, *lock(&self.clock), &joined, &lock(&self.totals))
     }
 
     /// Waits until workers may be asked again, or until the run is over.
@@ -386,6 +392,7 @@ mod tests {
                 lines: vec![None; 2],
                 patterns: vec![vec![Pattern::Even]; 2],
                 loads: vec![vec![None]; 2],
+                clock: ClockReport::default(),
                 hz: 1_000_000_000,
                 catch_up: 0,
                 tagged: true,

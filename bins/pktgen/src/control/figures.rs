@@ -3,6 +3,7 @@
 use super::desk::Facts;
 use super::orders::{DirectionState, PairState, StreamState};
 use super::phase_word;
+use crate::clock::ClockReport;
 use crate::trial::Phase;
 use crate::trial::figures::percent;
 use cli::report::{Totals, rounded};
@@ -16,6 +17,8 @@ pub(crate) struct Figures {
     pub(crate) running: bool,
     /// Since counters began.
     pub(crate) seconds: f64,
+    /// As in the report, by what is known now.
+    pub(crate) clock: ClockReport,
     pub(crate) directions: Vec<DirectionFigures>,
     pub(crate) ports: Vec<PortFigures>,
     pub(crate) clients: u64,
@@ -90,7 +93,7 @@ pub(crate) struct PortFigures {
 
 impl Figures {
     /// Ports are as they were at two moments a second apart. Who is connected is not known here.
-    pub(super) fn of(facts: &Facts, states: &[PairState], now: &Totals, before: &Totals) -> Self {
+    pub(super) fn of(facts: &Facts, clock: ClockReport, states: &[PairState], [before, now]: &[Totals; 2]) -> Self {
         let pairs = states.iter().flat_map(|state| state.directions.iter().map(move |direction| (state, direction)));
         let directions = pairs.map(|(state, direction)| DirectionFigures::of(facts, state, direction)).collect();
         let phases: Vec<_> = states.iter().map(|state| state.phase).collect();
@@ -98,6 +101,7 @@ impl Figures {
             phase: phase_word(phases.iter().min().copied().unwrap_or_default()),
             running: states.iter().all(|state| state.runs),
             seconds: rounded(states.iter().map(|state| seconds(facts, state)).fold(0.0, f64::max)),
+            clock,
             directions,
             ports: ports(facts, now, before),
             clients: 0,
@@ -274,7 +278,7 @@ mod tests {
         let stream = |impossible| StreamState { impossible, ..StreamState::default() };
         let direction = DirectionState { to: 1, damaged: 3, streams: vec![stream(4), stream(5)], ..Default::default() };
         let state = PairState { directions: vec![direction], ..PairState::default() };
-        let figures = Figures::of(&facts, &[state], &Totals::default(), &Totals::default());
+        let figures = Figures::of(&facts, facts.clock, &[state], &<[Totals; 2]>::default());
         assert_eq!((figures.directions[0].damaged, figures.directions[0].all.lost), (12, Some(0)));
     }
 }

@@ -235,6 +235,7 @@ fn unmet(now: &DirectionFigures, loss: Loss, expect: &Expect) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ClockReport;
     use crate::control::figures::Counts;
 
     #[test]
@@ -255,6 +256,7 @@ mod tests {
             phase: "counted",
             running: true,
             seconds: 1.0,
+            clock: ClockReport::default(),
             directions: vec![direction],
             ports: Vec::new(),
             clients: 0,

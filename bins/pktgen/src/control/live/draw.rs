@@ -33,9 +33,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     };
     let ports = u16::try_from(figures.ports.len()).unwrap_or(u16::MAX).saturating_add(2);
     let areas =
-        Layout::vertical([Constraint::Length(2), Constraint::Length(ports), Constraint::Min(0), Constraint::Length(2)]);
+        Layout::vertical([Constraint::Length(3), Constraint::Length(ports), Constraint::Min(0), Constraint::Length(2)]);
     let [head, top, middle, bottom] = areas.areas(frame.area());
-    frame.render_widget(Paragraph::new(title(figures)), head);
+    frame.render_widget(
+        Paragraph::new(vec![title(figures), Line::from(format!("clock {}", figures.clock.error())).dim()]),
+        head,
+    );
     let room = frame.area().width;
     frame.render_widget(table(&PORT_COLUMNS, figures.ports.iter().map(port).collect(), room), top);
     frame.render_widget(table(&COLUMNS, figures.directions.iter().flat_map(direction).collect(), room), middle);
@@ -122,6 +125,7 @@ fn rate(pps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ClockReport;
     use crate::control::figures::{StreamFigures, Times};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -164,6 +168,7 @@ mod tests {
             phase: "counted",
             running: true,
             seconds: 6.2,
+            clock: ClockReport::default(),
             directions: vec![
                 direction("soft:a", "soft:b", streams),
                 direction("soft:b", "soft:a", vec![stream("1", untagged)]),
@@ -189,6 +194,7 @@ mod tests {
     fn all_figures_have_their_places() {
         let expected = "\
 pktgen run   counted   6 s   missed 6   foreign 2   damaged 0
+clock wrong by at most 0.000 ppm and 0 ns
 
 port                   link  rx pps  tx pps  missed  errors  dropped
 soft:a            10 Gbit/s  19,000  20,000       1       2        3
@@ -202,7 +208,7 @@ soft:b > soft:a     20,000  20,000  19,000         -         40    12.3    56.8 
 
 counters begin anew
 s start/stop   + - rate by 10 %   c clear   q quit";
-        let shown = screen(100, 14, &view());
+        let shown = screen(100, 15, &view());
         assert_eq!(shown, expected.lines().collect::<Vec<_>>(), "{}", shown.join("\n"));
     }
 
@@ -216,7 +222,7 @@ s start/stop   + - rate by 10 %   c clear   q quit";
         let shown = screen(80, 24, &view);
         assert!(shown[0].contains("stopped"));
         // Whole columns go.
-        assert_eq!(shown[7], "soft:a > soft:b     20,000  20,000  19,000         0          7    12.3    56.8");
+        assert_eq!(shown[8], "soft:a > soft:b     20,000  20,000  19,000         0          7    12.3    56.8");
         view.figures = None;
         assert_eq!(screen(80, 2, &view)[0], "pktgen run: waiting for the first figures");
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::ClockReport;
 use crate::control::{Facts, Orders, PairState};
 use crate::trial::Phase;
 use std::io::BufRead as _;
@@ -36,6 +37,7 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
         patterns: Vec::new(),
         loads: Vec::new(),
         hz: 1,
+        clock: ClockReport::default(),
         catch_up: 0,
         tagged: true,
         has_end: false,
