@@ -4,6 +4,7 @@ mod direction;
 pub(crate) mod figures;
 mod held;
 mod hosts;
+mod loose;
 mod narrow;
 mod obey;
 mod pair;
@@ -82,7 +83,7 @@ pub(crate) struct Outcome {
     pub(crate) totals: Totals,
     /// Why no figure holds: the clock jumped.
     pub(crate) void: Option<String>,
-    /// Which port is at an interface that is too narrow for the frames.
+    /// Why probes may not arrive: which port is at an interface that is too narrow for the frames, or which two no cable connects.
     narrow: Option<String>,
     /// What made it fail, that among it.
     pub(crate) trouble: Result<(), Failure>,
@@ -231,6 +232,7 @@ fn perform_steered(
     let (totals, closed) = supervised?;
     // Lcores end in another order than that of the ports, which is that of the names.
     let figures = figures::of_ports(figures);
+    let narrow = narrow.or_else(|| loose::of_deaf(&args.ports, &figures));
     let jumped = trouble.and(calibrated.refine(&mut clock));
     let void = jumped.as_ref().err().map(ToString::to_string);
     let late = held.take_late() + figures.iter().map(|figures| figures.late).sum::<u64>();

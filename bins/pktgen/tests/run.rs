@@ -257,6 +257,7 @@ fn without_a_way_there_is_no_measurement() {
     let (report, message) = report(&[&ports[..], &["--count", "500"]].concat(), 1);
     let expected = "pktgen: soft:c > soft:d: of the probes that soft:c sends none arrives at soft:d within 5 s (and 1 more way is deaf)";
     assert!(message.starts_with(expected), "{message}");
+    assert!(message.ends_with("; no cable connects soft:c and soft:d: name one, as soft:c?wire=peer:d\n"), "{message}");
     let received: Vec<_> =
         report["directions"].as_array().unwrap().iter().map(|one| one["received"].as_u64()).collect();
     assert_eq!(received, [0, 0, 500, 500].map(Some));
