@@ -117,6 +117,54 @@ fn a_link_that_stays_down_keeps_what_was_counted() {
     assert!(report["warnings"].to_string().contains("soft:b: its link went down"), "{report}");
 }
 
+/// The interface of the second port is taken down, and up again.
+#[test]
+fn a_link_that_has_come_back_is_a_warning() {
+    if let Some(why) = cannot() {
+        return skip::test!("{why}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, out, down, up] = ["a.sock", "out", "down", "up"].map(|name| folder.path().join(name));
+    let script = "
+        pktgen=$1 socket=$2 out=$3 down=$4 up=$5
+        \"$pktgen\" run soft:a?wire=tap:rwa soft:b?wire=tap:rwb --one-way --rate 1k --duration 60s --catch-up 1s \\
+            --warm-up 0s --json --quiet --control \"$socket\" > \"$out\" &
+        until [ -e \"$down\" ]; do sleep 0.05; done
+        ip link set rwb down
+        until [ -e \"$up\" ]; do sleep 0.05; done
+        ip link set rwb up
+        wait $!
+    ";
+    let paths = [&socket, &out, &down, &up].map(|path| path.to_str().unwrap());
+    let program = [&["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_pktgen")][..], &paths].concat();
+    let received = |figures: &Value| figures["directions"][0]["received"].as_u64().unwrap();
+    let is_down = |figures: &Value| figures["ports"][1]["link"] == "down";
+    let output = std::thread::scope(|scope| {
+        let run = scope.spawn(|| on_linux(&program));
+        let wait = |is_so: &dyn Fn(&Value) -> bool| figures(&socket, is_so, || run.is_finished());
+        let steps = || {
+            wait(&|figures| received(figures) > 300)?;
+            std::fs::write(&down, "").unwrap();
+            let before = received(&wait(&is_down)?);
+            std::fs::write(&up, "").unwrap();
+            wait(&|figures| received(figures) > before + 100 && !is_down(figures))?;
+            UnixStream::connect(&socket).ok()?.write_all(b"{\"do\":\"quit\"}\n").ok()
+        };
+        let done = steps();
+        // What is over waits for nothing.
+        [&down, &up].iter().for_each(|path| std::fs::write(path, "").unwrap());
+        assert!(done.is_some(), "it was over before");
+        run.join().unwrap()
+    });
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*said), (Some(0), ""));
+    let report: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let [sent, received, lost] = ["sent", "received", "lost"].map(|field| report["directions"][0][field].as_u64());
+    assert!(lost > Some(0) && sent == received.zip(lost).map(|(received, lost)| received + lost), "{report}");
+    assert_eq!((&report["ports"][1]["link_downs"], &report["error"]), (&Value::from(1), &Value::Null));
+    assert!(report["warnings"].to_string().contains("soft:b: its link went down"), "{report}");
+}
+
 #[test]
 fn one_frame_in_a_hundred_that_linux_drops_is_one_percent() {
     if let Some(why) = cannot() {

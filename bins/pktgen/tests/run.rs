@@ -521,6 +521,9 @@ fn a_link_that_was_down_for_a_while_is_told_of() {
     assert!(downs[0] > 0 && downs[1] == 0, "{report}");
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("soft:a: its link went down") && !warnings.contains("too slow"), "{report}");
+    let error = report["error"].as_str();
+    let is_down = error.is_some_and(|error| error.starts_with("soft:a: its link went down; what did not arrive"));
+    assert_eq!((output.status.code(), error.is_some()), (Some(i32::from(is_down)), is_down), "{report}");
 }
 
 #[test]
