@@ -550,6 +550,37 @@ fn nothing_missed_is_no_rate_missed() {
     }
 }
 
+/// Four cables, each measured as if there were no other.
+#[test]
+fn eight_ports_are_measured_in_one_run_and_what_is_too_much_is_named() {
+    let cables = ["soft:a?wire=peer:b", "soft:b", "soft:c?wire=peer:d", "soft:d"];
+    let ports = [&cables[..], &["soft:e?wire=peer:f", "soft:f", "soft:g?wire=peer:h", "soft:h"]].concat();
+    let (report, _) = report(&[&ports[..], &["--rate", "2k", "--catch-up", "1s", "--count", "300"]].concat(), 0);
+    let directions = report["directions"].as_array().unwrap();
+    let names: Vec<_> = directions.iter().map(|one| ["from", "to"].map(|end| one[end].as_str().unwrap())).collect();
+    let expected = ["ab", "ba", "cd", "dc", "ef", "fe", "gh", "hg"].map(|ends| [&ends[..1], &ends[1..]]);
+    assert_eq!(names, expected.map(|ends| ends.map(|end| format!("soft:{end}"))));
+    for direction in directions {
+        for (field, count) in [("sent", 300), ("received", 300), ("lost", 0), ("duplicate", 0), ("foreign", 0)] {
+            assert_eq!(direction[field], count, "{field}: {direction}");
+        }
+        assert_eq!(direction["latency_from_due_ns"]["count"], 300, "{direction}");
+    }
+
+    let file = definitions(&"[[stream]]\nframe = ['ethernet', 'ipv4', 'udp']\n".repeat(128));
+    let streams = ["--queues", "64", "--stream", file.path().to_str().unwrap()];
+    for (arguments, words) in [
+        (ports[..7].to_vec(), "soft:g: has no partner; name ports in pairs"),
+        ([&ports[..], &["--queues", "65"]].concat(), "65 is not in 1..=64"),
+        ([&ports[..], &streams].concat(), "--queues: 64 queue pairs a port are too many for so many streams and ports"),
+    ] {
+        let output = pktgen(&arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{arguments:?}: {message}");
+        assert!(message.contains(words), "{arguments:?}: {message}");
+    }
+}
+
 #[test]
 fn an_error_in_a_definition_shows_what_it_is_about() {
     for (text, message) in [
