@@ -5,10 +5,11 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PAIR: [&str; 2] = ["soft:a?wire=peer:b", "soft:b"];
@@ -529,31 +530,81 @@ fn an_abandoned_socket_is_replaced_and_a_live_one_is_not() {
     assert!(child.wait().unwrap().success() && !path.exists());
 }
 
+/// A run that listens at an address of this host.
+struct OnLoopback {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl OnLoopback {
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command.arg("run").args(PAIR).args(["--warm-up", "0s", "--rate", "1k", "--control", "127.0.0.1:0"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut run = Self { child, said, address: String::new() };
+        while run.address.is_empty() {
+            let mut line = String::new();
+            assert!(run.said.read_line(&mut line).unwrap() > 0);
+            run.address = line.trim().strip_prefix("control: listens at ").unwrap_or_default().to_owned();
+        }
+        run
+    }
+
+    /// Ends it by a connection once frames count, which is to be well.
+    fn quit(mut self, mut stream: &TcpStream) {
+        let mut answers = BufReader::new(stream);
+        let mut answer = String::new();
+        while !answer.contains("\"phase\":\"counted\"") {
+            stream.write_all(b"{\"do\":\"get\"}\n").unwrap();
+            answer.clear();
+            assert!(answers.read_line(&mut answer).unwrap() > 0);
+        }
+        stream.write_all(b"{\"do\":\"quit\"}\n").unwrap();
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success() && rest.contains("LOST"), "{rest}");
+    }
+}
+
+impl Drop for OnLoopback {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn loopback_is_listened_at_where_it_is_asked_for() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
-    command.arg("run").args(PAIR).args(["--warm-up", "0s", "--rate", "1k", "--control", "127.0.0.1:0"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let address = loop {
-        let mut line = String::new();
-        assert!(lines.read_line(&mut line).unwrap() > 0);
-        if let Some(address) = line.trim().strip_prefix("control: listens at ") {
-            break address.to_owned();
-        }
+    let run = OnLoopback::start();
+    let stream = TcpStream::connect(&run.address).unwrap();
+    run.quit(&stream);
+}
+
+/// Whoever finds no place has asked for something all the same.
+#[test]
+fn a_thousand_clients_on_loopback_are_served_or_told_why_not() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let run = OnLoopback::start();
+    let connect = |_| {
+        let mut stream = TcpStream::connect(&run.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        // Who was turned away by now cannot.
+        let _ = stream.write_all(b"{\"do\":\"subscribe\",\"interval\":3600}\n");
+        stream
     };
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let mut answers = BufReader::new(stream.try_clone().unwrap());
-    let mut answer = String::new();
-    while !answer.contains("\"phase\":\"counted\"") {
-        stream.write_all(b"{\"do\":\"get\"}\n").unwrap();
-        answer.clear();
-        assert!(answers.read_line(&mut answer).unwrap() > 0);
-    }
-    stream.write_all(b"{\"do\":\"quit\"}\n").unwrap();
-    let mut rest = String::new();
-    lines.read_to_string(&mut rest).unwrap();
-    assert!(child.wait().unwrap().success() && rest.contains("LOST"), "{rest}");
+    let clients: Vec<_> = (0..1000).map(connect).collect();
+    let told = clients.iter().map(|stream| {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        (stream, serde_json::from_str::<Value>(&line).unwrap())
+    });
+    let (served, refused): (Vec<_>, Vec<_>) = told.partition(|(_, line)| *line == json!({"ok": true}));
+    let is_told = |line: &Value| line["error"].as_str().is_some_and(|why| why.contains("there are 256 clients"));
+    assert!(served.len() == 256 && refused.iter().all(|(_, line)| is_told(line)), "{} {refused:?}", served.len());
+    run.quit(served[0].0);
 }
 
 fn script(text: &str, options: &[&str]) -> Output {

@@ -318,6 +318,8 @@ fn turn_away(connection: &mut dyn Connection, why: &str) {
         // Whom nothing else waits for has room for it.
         let _ = connection.write(&line);
     }
+    // What was not read when a connection is closed would reset it, and who had written first might lose the line.
+    let _ = connection.read(&mut [0; READ]);
 }
 
 impl Client {

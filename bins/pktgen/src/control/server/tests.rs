@@ -3,6 +3,7 @@ use crate::clock::ClockReport;
 use crate::control::{Facts, Orders, PairState};
 use crate::trial::Phase;
 use std::io::BufRead as _;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 const CLIENTS: usize = 200;
@@ -36,8 +37,8 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
         lines: Vec::new(),
         patterns: Vec::new(),
         loads: Vec::new(),
-        hz: 1,
         clock: ClockReport::default(),
+        hz: 1,
         catch_up: 0,
         tagged: true,
         has_end: false,
@@ -75,4 +76,25 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
         serving.round(Duration::ZERO);
     }
     assert_eq!((answers(&streams), orders.number()), (vec![0; CLIENTS], 3));
+}
+
+/// A connection that is closed with bytes that nobody has read is reset.
+#[test]
+fn who_is_turned_away_after_a_request_reads_why_and_then_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    theirs.write_all(&b"{\"do\":\"get\"}\n".repeat(100)).unwrap();
+    let (mut ours, _) = listener.accept().unwrap();
+    // All of it is there.
+    while ours.peek(&mut [0; 1300]).unwrap() < 1300 {}
+    ours.set_nonblocking(true).unwrap();
+    turn_away(&mut ours, "go");
+    // Nor does it wait for more.
+    turn_away(&mut ours, "again");
+    drop(ours);
+    let mut said = String::new();
+    theirs.read_to_string(&mut said).unwrap();
+    let words =
+        ["go", "again"].map(|why| format!("{{\"ok\":false,\"error\":\"there are 256 clients already; {why}\"}}\n"));
+    assert_eq!(said, words.concat());
 }
