@@ -607,6 +607,25 @@ fn a_thousand_clients_on_loopback_are_served_or_told_why_not() {
     run.quit(served[0].0);
 }
 
+#[test]
+fn figures_that_find_no_room_are_an_error() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    // Which nobody waits for then.
+    file.write_all(b"{\"do\":\"get\"}\n{\"sleep\":86400}\n").unwrap();
+    let script = ["--script", file.path().to_str().unwrap()];
+    for options in [&["--json", "--count", "10"][..], &["--count", "10"], &script, &[&script[..], &["--json"]].concat()]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command.arg("run").args(PAIR).args(["--warm-up", "0s", "--rate", "1k", "--quiet"]).args(options);
+        let output = command.stdin(Stdio::null()).stdout(full).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{options:?}: {message}");
+        let words = "pktgen: standard output: cannot write what was asked for: No space left on device";
+        assert!(message.starts_with(words), "{options:?}: {message}");
+    }
+}
+
 fn script(text: &str, options: &[&str]) -> Output {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
