@@ -140,6 +140,8 @@ pub enum Arrival {
     Queues,
     /// Of one stream, the second of each two before the first.
     Reordered,
+    /// Of one stream, in order, with short tags.
+    Short,
 }
 
 /// Streams of [`Arrival::Streams`].
@@ -172,7 +174,8 @@ impl ArrivalRig {
     pub fn new(arrival: Arrival, burst: usize, ring: u16) -> Self {
         assert!(burst.is_multiple_of(STREAMS.into()), "whole turns of the streams");
         let numbers = STREAM..STREAM + if arrival == Arrival::Streams { STREAMS } else { 1 };
-        let writer = |stream| TagWriter::new(Kind::Full, stream, FRAME.into(), 42, None).expect("room for a tag");
+        let kind = if arrival == Arrival::Short { Kind::Short } else { Kind::Full };
+        let writer = |stream| TagWriter::new(kind, stream, FRAME.into(), 42, None).expect("room for a tag");
         Self {
             rig: Rig::new(burst, ring),
             arrival,
@@ -227,6 +230,10 @@ impl ArrivalRig {
                 let frames = (0..batch.len()).map(|index| batch[index ^ 1].data());
                 assert_eq!(stream.saw(frames, now, sent, self.hand_overs.first()), 0, "all are of the stream");
             }
+            (Arrival::Short, [stream]) => {
+                let frames = batch.iter().map(Packet::data);
+                assert_eq!(stream.saw(frames, now, sent, self.hand_overs.first()), 0, "all are of the stream");
+            }
             (Arrival::Queues, _) => {
                 let share = &mut self.shares[usize::from(now / STEP % 2 == 1)];
                 for frame in batch.iter().map(Packet::data) {
@@ -241,7 +248,7 @@ impl ArrivalRig {
                     let Some((stream, hand_overs)) = streams.get_mut(index).zip(self.hand_overs.get(index)) else {
                         continue;
                     };
-                    stream.saw(std::iter::once(frame), now, sent, Some(hand_overs));
+                    stream.saw_one(frame, now, sent, Some(hand_overs));
                 }
             }
         }

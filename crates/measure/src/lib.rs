@@ -27,6 +27,7 @@ mod error;
 mod gaps;
 mod intact;
 mod latency;
+mod marks;
 mod pacing;
 mod rate;
 mod share;

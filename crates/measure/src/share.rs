@@ -1,6 +1,8 @@
 //! A stream that is sent by one lcore and received by several: what they share of it, and what each of them knows.
 
 use crate::gaps::Gaps;
+use crate::marks::Marks;
+use crate::stream::lower;
 use crate::{Latency, Seen, Tag, Verdict, WINDOW};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,7 +16,7 @@ const GAPS: usize = 2048;
 const COUNT: u32 = 48;
 
 /// What the sender of a stream and those who receive its frames share: the numbers that have arrived at any of them, when frames were handed
-/// over, and counts. Frames are numbered from 0. At most 276 KiB, and 128 bytes for each receiver.
+/// over, and counts. Frames are numbered from 0. At most 308 KiB, and 128 bytes for each receiver.
 ///
 /// Who receives touches no word that another wrote unless frames of the stream arrive at both.
 ///
@@ -40,8 +42,8 @@ const COUNT: u32 = 48;
 /// ```
 #[derive(Debug)]
 pub struct Shared {
-    /// Frames that may have been handed over.
-    offered: AtomicU64,
+    /// Frames that may have been handed over, in a cache line that is written with every burst.
+    offered: Alone,
     /// How often it was cleared, and the first number that counts since then, in [`COUNT`] bits.
     since: AtomicU64,
     /// Times before this are none of this stream's.
@@ -50,8 +52,15 @@ pub struct Shared {
     arrived: Box<[AtomicU64]>,
     /// The lower halves of the times of hand-overs, by number modulo [`WINDOW`].
     hand_overs: Box<[AtomicU32]>,
+    /// Times of older ones.
+    marks: Marks,
     receivers: Box<[Receiver]>,
 }
+
+/// A count that shares its cache lines with nothing.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Alone(AtomicU64);
 
 /// What a receiver tells of the stream.
 #[derive(Debug, Default)]
@@ -68,11 +77,12 @@ impl Shared {
     #[must_use]
     pub fn new(receivers: usize) -> Self {
         Self {
-            offered: AtomicU64::new(0),
+            offered: Alone::default(),
             since: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             arrived: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
             hand_overs: (0..WINDOW).map(|_| AtomicU32::new(0)).collect(),
+            marks: Marks::new(),
             receivers: (0..receivers).map(|_| Receiver::default()).collect(),
         }
     }
@@ -80,15 +90,17 @@ impl Shared {
     /// The sender begins: its first frame, of number 0, is due at `now`.
     pub fn begin(&self, now: u64) {
         self.begun.store(now, Ordering::Relaxed);
-        self.offered.store(0, Ordering::Release);
+        self.marks.clear();
+        self.offered.0.store(0, Ordering::Release);
     }
 
     /// The sender is about to hand over `frames` frames from number `first` on, at `now`: others may see them from then on.
     #[inline]
     pub fn note(&self, first: u64, frames: usize, now: u64) {
         let end = first + frames as u64;
+        self.marks.note(first, now);
         // Before times are overwritten, so that who reads one of those knows that they were.
-        self.offered.store(end, Ordering::Relaxed);
+        self.offered.0.store(end, Ordering::Relaxed);
         for number in first..end {
             self.hand_overs[index(number, WINDOW)].store(lower(now), Ordering::Release);
         }
@@ -177,7 +189,7 @@ impl Shared {
     #[inline]
     fn hand_over(&self, number: u64) -> Option<u32> {
         let time = self.hand_overs[index(number, WINDOW)].load(Ordering::Acquire);
-        (self.offered.load(Ordering::Relaxed).wrapping_sub(number) <= WINDOW).then_some(time)
+        (self.offered.0.load(Ordering::Relaxed).wrapping_sub(number) <= WINDOW).then_some(time)
     }
 }
 
@@ -262,7 +274,7 @@ impl Share {
             self.impossible_times += 1;
             return;
         }
-        let offered = shared.offered.load(Ordering::Relaxed);
+        let offered = shared.offered.0.load(Ordering::Relaxed);
         let back = lower(offered).wrapping_sub(tag.number);
         let Some(number) = offered.checked_sub(back.into()).filter(|_| (1..=1 << 31).contains(&back)) else {
             arrivals.unusual.impossible += 1;
@@ -280,16 +292,19 @@ impl Share {
             told.next.store(arrivals.next, Ordering::Release);
             told.received.store(packed(clears, arrivals.received), Ordering::Release);
         }
-        match (age, shared.hand_over(number)) {
-            (Some(age), Some(time)) => {
-                self.due.record(age);
+        let lower_half = shared.hand_over(number);
+        if let Some(age) = age {
+            self.due.record(age);
+            if let Some(time) = lower_half {
                 // Of the time from the due time to the hand-over 32 bits are known.
                 let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
-                self.hand_over.record(age.saturating_sub(lateness.into()));
+                return self.hand_over.record(age.saturating_sub(lateness.into()));
             }
-            (Some(age), None) => self.due.record(age),
-            (None, Some(time)) => self.hand_over.record(lower(now).wrapping_sub(time).into()),
-            (None, None) => {}
+        }
+        if let Some(time) = shared.marks.time(number, lower_half) {
+            let wait = now.saturating_sub(time);
+            // A time between two marks may be before the frame was due.
+            self.hand_over.record(age.map_or(wait, |age| age.min(wait)));
         }
     }
 
@@ -350,8 +365,8 @@ impl Share {
 const _: () = assert!(
     WORDS * size_of::<AtomicU64>() as u64
         + WINDOW * size_of::<AtomicU32>() as u64
-        + (2 * Latency::BYTES + Gaps::bytes(GAPS)) as u64
-        <= 472 << 10
+        + (Marks::BYTES + 2 * Latency::BYTES + Gaps::bytes(GAPS)) as u64
+        <= 504 << 10
 );
 
 /// Gaps that are remembered of each of so many senders.
@@ -375,11 +390,4 @@ fn index(number: u64, of: u64) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "less than a window")]
     let index = (number % of) as usize;
     index
-}
-
-#[inline(always)]
-fn lower(number: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    let lower = number as u32;
-    lower
 }

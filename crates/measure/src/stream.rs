@@ -1,11 +1,12 @@
 //! What is known of a stream where it arrives.
 
+use crate::marks::Marks;
 use crate::{Kind, Latency, Seen, Summary, Tag, Verdict, WINDOW, Window};
 
 /// Entries of [`HandOvers`].
 const FRAMES: usize = 1 << WINDOW.trailing_zeros();
 
-/// A stream where it arrives: the numbers that came, and how long their frames took. At most 460 KiB with its [`HandOvers`].
+/// A stream where it arrives: the numbers that came, and how long their frames took. At most 492 KiB with its [`HandOvers`].
 ///
 /// ```
 /// use measure::{HandOvers, Kind, Stream, TagWriter};
@@ -26,6 +27,8 @@ pub struct Stream {
     window: Window,
     due: Latency,
     hand_over: Latency,
+    /// The last tag that was looked at by itself was short.
+    is_short: bool,
     /// Frames whose tag names a time that cannot be.
     impossible_times: u64,
     /// Times before this are none of this stream's.
@@ -37,7 +40,7 @@ impl Stream {
     #[must_use]
     pub fn new(number: u16, begun: u64) -> Self {
         let (due, hand_over) = (Latency::new(), Latency::new());
-        Self { number, window: Window::new(), due, hand_over, impossible_times: 0, begun }
+        Self { number, window: Window::new(), due, hand_over, is_short: false, impossible_times: 0, begun }
     }
 
     /// Begins with number 0, which is due at `begun`. Takes no time to speak of if nothing has come before.
@@ -74,12 +77,15 @@ impl Stream {
         hand_overs: Option<&HandOvers>,
     ) -> usize {
         self.window.set_sent(sent);
-        // Frames in order with a full tag, no unusual time, and a known hand-over go the short way; all others the long.
+        // Frames in order with no unusual time and a known hand-over go the short way; all others the long.
         let first = self.window.next();
         let (mut expected, mut others) = (lower(first), 0);
         let Some(hand_overs) = hand_overs.filter(|sent| sent.time(expected).is_some()) else {
             return frames.filter(|frame| !self.saw_unusual(frame, now, hand_overs)).count();
         };
+        if self.is_short {
+            return self.saw_short(frames, now, hand_overs);
+        }
         let (end_of_tag, times) = (Kind::Full.last(self.number), &*hand_overs.times);
         // What has been sent ends there; of more than a burst can hold, some.
         let mut end = lower(first + self.window.in_order_at_most().min(1 << 30));
@@ -87,8 +93,7 @@ impl Stream {
         let (mut burst, mut since_number) = (0, expected);
         let mut due = self.due.recorder();
         for frame in frames {
-            let short = Tag::number_and_age(frame, end_of_tag, now);
-            match short {
+            match Tag::number_and_age(frame, end_of_tag, now) {
                 Some((number, age)) if number == expected && number != end && due.is_within(age) => {
                     expected = number.wrapping_add(1);
                     due.record(age);
@@ -116,11 +121,55 @@ impl Stream {
         others
     }
 
+    /// The same of a stream with short tags.
+    #[inline(never)]
+    fn saw_short<'f>(&mut self, frames: impl Iterator<Item = &'f [u8]>, now: u64, hand_overs: &HandOvers) -> usize {
+        let end_of_tag = Kind::Short.last(self.number);
+        let (mut in_order, mut burst, mut others) = (0, 0, 0);
+        let mut expected = lower(self.window.next());
+        // Only 32 bits of a time are at hand.
+        let is_recent = hand_overs.whole_time(expected).is_some_and(|time| now.saturating_sub(time) <= u32::MAX.into());
+        let mut most = if is_recent { self.window.in_order_at_most() } else { 0 };
+        for frame in frames {
+            if Tag::number_before(frame, end_of_tag) == Some(expected) && in_order < most {
+                let time = hand_overs.times[expected as usize % FRAMES];
+                if time != burst {
+                    self.saw_in_order_at(in_order, since(now, burst));
+                    (most, in_order, burst) = (most - in_order, 0, time);
+                }
+                expected = expected.wrapping_add(1);
+                in_order += 1;
+            } else {
+                self.saw_in_order_at(in_order, since(now, burst));
+                others += usize::from(!self.saw_unusual(frame, now, Some(hand_overs)));
+                expected = lower(self.window.next());
+                in_order = 0;
+                most = if is_recent { self.window.in_order_at_most() } else { 0 };
+            }
+        }
+        self.saw_in_order_at(in_order, since(now, burst));
+        others
+    }
+
+    /// So many frames in order, so many ticks after their hand-over.
+    fn saw_in_order_at(&mut self, frames: u64, ticks: u64) {
+        self.window.saw_in_order(frames);
+        self.hand_over.record_times(ticks, frames);
+    }
+
+    /// As [`Self::saw`] for a frame alone. Returns whether it is of the stream.
+    #[inline(always)]
+    pub fn saw_one(&mut self, frame: &[u8], now: u64, sent: u64, hand_overs: Option<&HandOvers>) -> bool {
+        self.window.set_sent(sent);
+        self.saw_unusual(frame, now, hand_overs)
+    }
+
     /// Any frame. Returns whether it is of the stream.
     #[inline(never)]
     fn saw_unusual(&mut self, frame: &[u8], now: u64, hand_overs: Option<&HandOvers>) -> bool {
         let Some(tag) = Tag::find(frame).filter(|tag| tag.stream == self.number) else { return false };
         let age = tag.age(now);
+        self.is_short = age.is_none();
         if age.is_some_and(|age| age > now.wrapping_sub(self.begun)) {
             self.impossible_times += 1;
             return true;
@@ -128,17 +177,19 @@ impl Stream {
         if self.window.saw(tag.number) != Seen::New {
             return true;
         }
-        let hand_over = hand_overs.and_then(|sent| sent.time(tag.number));
-        match (age, hand_over) {
-            (Some(age), Some(time)) => {
-                self.due.record(age);
+        if let Some(age) = age {
+            self.due.record(age);
+            if let Some(time) = hand_overs.and_then(|sent| sent.time(tag.number)) {
                 // Of the time from the due time to the hand-over 32 bits are known.
                 let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
                 self.hand_over.record(age.saturating_sub(lateness.into()));
+                return true;
             }
-            (Some(age), None) => self.due.record(age),
-            (None, Some(time)) => self.hand_over.record(since(now, time)),
-            (None, None) => {}
+        }
+        if let Some(time) = hand_overs.and_then(|sent| sent.whole_time(tag.number)) {
+            let wait = now.saturating_sub(time);
+            // A time between two marks may be before the frame was due.
+            self.hand_over.record(age.map_or(wait, |age| age.min(wait)));
         }
         true
     }
@@ -182,8 +233,13 @@ impl Stream {
 
 /// What a stream takes in memory, where it is sent and where it arrives.
 const _: () = assert!(
-    size_of::<Stream>() + Window::BYTES + 2 * Latency::BYTES + size_of::<HandOvers>() + FRAMES * size_of::<u32>()
-        <= 460 << 10
+    size_of::<Stream>()
+        + Window::BYTES
+        + 2 * Latency::BYTES
+        + size_of::<HandOvers>()
+        + FRAMES * size_of::<u32>()
+        + Marks::BYTES
+        <= 492 << 10
 );
 
 /// Ticks from a time, of which the lower half is known, to `now`: less than 2^32.
@@ -192,39 +248,41 @@ fn since(now: u64, time: u32) -> u64 {
 }
 
 #[inline(always)]
-fn lower(number: u64) -> u32 {
+pub(crate) fn lower(number: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     let lower = number as u32;
     lower
 }
 
-/// When each of the last [`WINDOW`] frames of a stream was handed over, for the receiver on the same lcore.
-#[derive(Clone, Debug)]
+/// When each of the last [`WINDOW`] frames of a stream was handed over, and roughly so those before, for the receiver on the same lcore.
+#[derive(Debug)]
 pub struct HandOvers {
     /// The lower halves of the times, by number modulo [`WINDOW`].
     times: Box<[u32; FRAMES]>,
-    /// Frames handed over, modulo 2^32.
-    next: u32,
+    marks: Marks,
+    /// Frames handed over.
+    next: u64,
 }
 
 impl HandOvers {
     /// Creates one for a stream of which nothing has been sent.
     #[must_use]
     pub fn new() -> Self {
-        Self { times: Box::new([0; FRAMES]), next: 0 }
+        Self { times: Box::new([0; FRAMES]), marks: Marks::new(), next: 0 }
     }
 
     /// Notes that the next frames, from number `first` on, are handed over now: at most [`WINDOW`] of them.
     #[inline(always)]
     pub fn note(&mut self, first: u32, frames: usize, now: u64) {
-        #[expect(clippy::cast_possible_truncation, reason = "the lower half; as many as a window holds")]
-        let (now, count) = (now as u32, frames as u32);
+        let number = self.next + u64::from(first.wrapping_sub(lower(self.next)));
+        self.marks.note(number, now);
+        let now = lower(now);
         let begin = first as usize % FRAMES;
         match self.times.get_mut(begin..begin.wrapping_add(frames)) {
             Some(times) => times.fill(now),
             None => self.note_around(begin, frames, now),
         }
-        self.next = first.wrapping_add(count);
+        self.next = number + frames as u64;
     }
 
     /// What goes beyond the end is at the begin.
@@ -237,8 +295,17 @@ impl HandOvers {
     #[inline(always)]
     #[must_use]
     pub fn time(&self, number: u32) -> Option<u32> {
-        let age = self.next.wrapping_sub(1).wrapping_sub(number);
+        let age = lower(self.next).wrapping_sub(1).wrapping_sub(number);
         (u64::from(age) < WINDOW).then(|| self.times[number as usize % FRAMES])
+    }
+
+    /// Returns when a frame was handed over, in ticks; of one before the last [`WINDOW`] to within 1,024 frames, as if these had come at one
+    /// rate. `None` if it was not yet, or two million frames ago.
+    #[must_use]
+    pub fn whole_time(&self, number: u32) -> Option<u64> {
+        let back = u64::from(lower(self.next).wrapping_sub(1).wrapping_sub(number));
+        let whole = self.next.checked_sub(1 + back)?;
+        self.marks.time(whole, self.time(number))
     }
 }
 

@@ -108,7 +108,15 @@ impl Tag {
     #[inline(always)]
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        if frame.len() > PADDED { Self::parse(frame) } else { Self::find_in_short(frame) }
+        // Most small ones are a whole packet of IPv4.
+        let is_whole = |head: &[u8; 18]| {
+            head[12..14] == [0x08, 0] && usize::from(u16::from_be_bytes([head[16], head[17]])) + 14 == frame.len()
+        };
+        if frame.len() > PADDED || frame.first_chunk().is_some_and(is_whole) {
+            Self::parse(frame)
+        } else {
+            Self::find_in_short(frame)
+        }
     }
 
     #[inline(never)]
@@ -142,6 +150,13 @@ impl Tag {
         // The upper 16 bits of the number are in the lower ones of the due time, and no more than those of the time.
         let age = (now << 16 | 0xffff).wrapping_sub(u64::from_be_bytes(*due)) >> 16;
         (*last == end).then(|| (u32::from_be_bytes(*number), age))
+    }
+
+    /// Number of a frame with a tag that ends like this; `None` for all others.
+    #[inline(always)]
+    pub(crate) fn number_before(frame: &[u8], end: [u8; 4]) -> Option<u32> {
+        let [a, b, c, d, last @ ..] = frame.last_chunk::<SHORT>()?;
+        (*last == end).then(|| u32::from_be_bytes([*a, *b, *c, *d]))
     }
 }
 

@@ -60,9 +60,16 @@ proptest! {
         }
         for (number, time) in (0_u32..).zip(&all).step_by(97) {
             let known = (all.len() as u64 - u64::from(number)) <= WINDOW;
+            let whole = sent.whole_time(first.wrapping_add(number));
             prop_assert_eq!(sent.time(first.wrapping_add(number)), known.then_some(u32::try_from(time % (1 << 32)).unwrap()));
+            // Of a frame long ago, the time of one that is fewer than 1,024 away, or than a burst.
+            let near = |number: usize| all[number.min(all.len() - 1)];
+            let number = number as usize;
+            let whole = whole.unwrap();
+            let about = near(number.saturating_sub(4_024))..=near(number + 4_024);
+            prop_assert!(whole == *time || !known && about.contains(&whole), "{} {}", whole, time);
         }
-        prop_assert_eq!(sent.time(next), None, "not sent yet");
+        prop_assert_eq!((sent.time(next), sent.whole_time(next)), (None, None), "not sent yet");
     }
 
     /// Frames in bursts against one window for their numbers and one histogram for their times.
@@ -166,25 +173,56 @@ fn a_stream_begins_with_nothing_whatever_came_before() {
 /// 2^32 ticks are 1.4 s at 3 GHz.
 #[test]
 fn times_from_the_hand_over_are_right_beyond_32_bits() {
-    let writer = TagWriter::new(Kind::Full, 7, 60, 42, None).unwrap();
-    let frames: Vec<[u8; 60]> = (0..64)
-        .map(|number| {
-            let mut frame = [0; 60];
-            writer.write(&mut frame, number, 1_000);
-            frame
-        })
-        .collect();
-    for ticks in [1 << 20, (1 << 32) - 1, 1 << 32, 5_000_000_000] {
+    for (kind, ticks) in [Kind::Short, Kind::Full]
+        .into_iter()
+        .flat_map(|kind| [1_u64 << 20, (1 << 32) - 1, 1 << 32, 5_000_000_000, 1 << 40].map(|ticks| (kind, ticks)))
+    {
+        let frames: Vec<_> = (0..64).map(|number| frame(kind, number, 1_000)).collect();
         let (mut sent, mut stream) = (HandOvers::new(), Stream::new(7, 0));
         sent.note(0, 64, 1_000);
         for burst in frames.chunks(32) {
             stream.saw(burst.iter().map(|frame| &frame[..]), 1_000 + ticks, 64, Some(&sent));
         }
-        let (due, ring) = (stream.from_due().unwrap(), stream.from_hand_over().unwrap());
-        #[expect(clippy::cast_precision_loss, reason = "a time")]
-        let expected = ticks as f64;
-        assert_eq!((due.count, due.mean, ring.count, ring.mean, ring.max), (64, expected, 64, expected, expected));
+        let of = |summary: Option<Summary>| summary.map(|summary| (summary.count, summary.mean, summary.max));
+        let expected = Some((64, ticks as f64, ticks as f64));
+        assert_eq!(of(stream.from_due()), expected.filter(|_| kind == Kind::Full));
+        assert_eq!(of(stream.from_hand_over()), expected);
     }
+}
+
+/// A frame of stream 7.
+fn frame(kind: Kind, number: u32, due: u64) -> [u8; 60] {
+    let mut frame = [0; 60];
+    TagWriter::new(kind, 7, 60, 42, None).expect("it has room").write(&mut frame, number, due);
+    frame
+}
+
+/// A device that holds a million frames, which were sent at one rate; 32 are handed over at a time.
+#[test]
+fn frames_behind_which_many_were_sent_have_times_from_the_hand_over() {
+    const SENT: u32 = 1_500_000;
+    for (kind, gap) in [(Kind::Short, 100), (Kind::Full, 100), (Kind::Short, 30_000), (Kind::Full, 30_000)] {
+        let (mut sent, mut stream) = (HandOvers::new(), Stream::new(7, 0));
+        let time = |number: u32| 1_000 + u64::from(number / 32 * 32) * gap;
+        (0..SENT).step_by(32).for_each(|number| sent.note(number, 32, time(number)));
+        let wait = u64::from(SENT) * gap;
+        for number in 0..200_000 {
+            let frame = frame(kind, number, time(number));
+            stream.saw([&frame[..]].into_iter(), time(number) + wait, u64::from(SENT), Some(&sent));
+        }
+        let ring = stream.from_hand_over().unwrap();
+        assert_eq!(ring.count, 200_000, "{kind:?} {gap}");
+        assert!(near(ring.min, wait as f64, 1e-4) && near(ring.max, wait as f64, 1e-4), "{kind:?} {gap} {ring:?}");
+    }
+}
+
+#[test]
+fn frames_behind_which_too_many_were_sent_have_no_time() {
+    let mut sent = HandOvers::new();
+    (0..4_000_000).step_by(64).for_each(|number| sent.note(number, 64, 1_000 + u64::from(number)));
+    assert_eq!(sent.whole_time(100), None);
+    assert_eq!(sent.whole_time(3_999_999), Some(1_000 + 3_999_936));
+    assert!((2_500_000..2_600_000).all(|number| sent.whole_time(number).unwrap().abs_diff(u64::from(number)) < 1_100));
 }
 
 #[test]

@@ -253,3 +253,24 @@ fn short_tags_count_and_have_times_from_the_hand_over() -> Result<(), measure::E
     );
     Ok(())
 }
+
+/// A device that holds a million frames of both kinds, which were sent at one rate; and one that holds a few for long.
+#[test]
+fn frames_that_wait_long_have_times_from_the_hand_over() {
+    for (due, gap, held) in [(Some(()), 100, 1_000_000), (None, 100, 1_000_000), (None, 300_000_000, 40)] {
+        let (shared, mut share) = (Shared::new(1), Share::new(0, 1));
+        shared.begin(0);
+        let time = |number: u64| 1_000 + number / 32 * 32 * gap;
+        (0..held + 32).step_by(32).for_each(|number| shared.note(number, 32, time(number)));
+        let wait = held * gap;
+        for number in 0..held.min(50_000) {
+            let tag = Tag { due: due.map(|()| time(number)), ..tag(number) };
+            share.saw(0, &shared, tag, time(number) + wait);
+        }
+        let ring = share.latencies()[1].summary().map(|all| (all.count, all.min, all.max));
+        #[expect(clippy::cast_precision_loss, reason = "a time")]
+        let wait = wait as f64;
+        let is_right = |(count, min, max)| count == held.min(50_000) && min > wait * 0.9999 && max < wait * 1.0001;
+        assert!(ring.is_some_and(is_right), "{due:?} {gap} {held} {ring:?}");
+    }
+}

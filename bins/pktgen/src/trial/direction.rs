@@ -103,7 +103,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             rx: PacedRx::new(rx),
             cache: pool.cache(),
             base,
-            hand_overs: vec![HandOvers::new(); lane.streams()],
+            hand_overs: (0..lane.streams()).map(|_| HandOvers::new()).collect(),
             streams: (0..lane.streams()).map(|index| stream(base, index)).collect(),
             how,
             spread: None,
@@ -345,7 +345,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             match index.and_then(|index| Some((index, self.streams.get_mut(index)?))) {
                 Some((index, stream)) => {
                     let (sent, hand_overs) = (self.lane.handed_of(index), self.hand_overs.get(index));
-                    stream.saw(std::iter::once(end), clock.now(), sent, hand_overs);
+                    stream.saw_one(end, clock.now(), sent, hand_overs);
                     counted += 1;
                 }
                 None => self.saw_other(tag, frame, clock),

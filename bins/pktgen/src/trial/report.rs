@@ -141,7 +141,7 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     }
     warnings.extend(unread(setting, all));
     for (figures, [from, to]) in all.iter().zip(setting.names) {
-        let waits = setting.args.traffic.kind().and_then(|_| unknown_waits(figures));
+        let waits = setting.args.traffic.kind().and_then(|_| unknown_waits(&figures.all));
         warnings.extend(waits.map(|waits| format!("{from} > {to}: {waits}")));
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
@@ -168,13 +168,13 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
 
 /// How many frames have no latency from the ring, if some have none that have one from their due times; or that were received, where short
 /// tags say of no due time.
-fn unknown_waits(figures: &Figures) -> Option<String> {
+fn unknown_waits(all: &Counted) -> Option<String> {
     let count = |summary: &Option<Summary>| summary.as_ref().map(|summary| summary.count);
-    let Counted { from_due, from_ring, verdict, .. } = &figures.all;
-    let (frames, ring) = (count(from_due).unwrap_or(verdict.received), count(from_ring).unwrap_or(0));
+    let (frames, ring) =
+        (count(&all.from_due).unwrap_or(all.verdict.received), count(&all.from_ring).unwrap_or_default());
     let unknown = frames.checked_sub(ring).filter(|unknown| *unknown > 0)?;
     let [frames, unknown] = [frames, unknown].map(grouped);
-    let why = "as 65,536 frames or more were sent behind each of them before it came: its figures are of shorter waits";
+    let why = "as two million frames were sent behind each of them before it came: its figures are of shorter waits";
     Some(format!("the latency from the ring is not known of {unknown} of {frames} frames, {why}"))
 }
 
@@ -225,4 +225,34 @@ pub(crate) fn whole(value: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a figure for people; saturates")]
     let whole = value.max(0.0).round() as u64;
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use measure::{Latency, Verdict};
+
+    fn counted(received: u64, due: u64, ring: u64) -> Counted {
+        let times = |count| {
+            let mut latency = Latency::new();
+            latency.record_times(100, count);
+            latency.summary()
+        };
+        let mut counted = Counted::default();
+        counted.verdict = Verdict { received, ..Verdict::default() };
+        (counted.from_due, counted.from_ring) = (times(due), times(ring));
+        counted
+    }
+
+    #[test]
+    fn frames_without_a_latency_from_the_ring_are_told_of() {
+        // Full tags: one is damaged, and has neither. Short tags have no due time.
+        assert_eq!(unknown_waits(&counted(1000, 999, 999)), None);
+        assert_eq!(unknown_waits(&counted(1000, 0, 1000)), None);
+        assert_eq!(unknown_waits(&counted(0, 0, 0)), None);
+        for (all, words) in [(counted(1000, 999, 0), "999 of 999"), (counted(3000, 0, 1), "2,999 of 3,000")] {
+            let told = unknown_waits(&all).unwrap();
+            assert!(told.starts_with(&format!("the latency from the ring is not known of {words} frames, ")), "{told}");
+        }
+    }
 }
