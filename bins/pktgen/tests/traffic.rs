@@ -123,7 +123,9 @@ fn a_capture_at_its_own_times_has_no_pattern() {
 fn streams_whose_checksums_are_not_read_are_named() {
     let frames = [
         ("'udp'", true),
-        ("'tcp'", false),
+        ("'tcp'", true),
+        ("'icmp'", true),
+        ("{ tcp = { checksum = 7 } }", false),
         ("{ udp = { checksum = 0 } }", false),
         ("{ udp = { length = { list = [26, 20] } } }", false),
     ];

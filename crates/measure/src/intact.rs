@@ -1,4 +1,4 @@
-//! Whether a frame is as it was sent, by the checksum of UDP.
+//! Whether a frame is as it was sent, by the checksum of UDP, TCP or ICMP.
 
 use wire::Sum;
 
@@ -9,11 +9,18 @@ const VLAN_TAG: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP_HEADER: usize = 8;
+/// Protocol numbers.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Bytes of the shortest header of TCP, and of most messages of ICMP.
+const TCP_HEADER: usize = 20;
+const ICMP_HEADER: usize = 8;
 
-/// Returns false for a frame (without check sequence) of UDP over IPv4 or IPv6 whose checksum is wrong (RFC 768; RFC 8200, 8.1). True for
-/// one that is right, and for all that has none: other protocols, fragments, IPv4 with options, IPv6 with extension headers, a checksum of 0,
-/// and what is cut off. Up to two VLAN tags are passed over. A frame may lie in several pieces, of which the first has all headers.
+/// Returns false for a frame (without check sequence) of UDP, TCP or ICMP over IPv4 or IPv6 whose checksum is wrong (RFC 768; RFC 9293, 3.1;
+/// RFC 792; RFC 4443, 2.3; RFC 8200, 8.1). True for one that is right, and for all that has none: other protocols, fragments, IPv4 with
+/// options, IPv6 with extension headers, a checksum of 0 in UDP, and what is cut off. Up to two VLAN tags are passed over. A frame may lie in several pieces, of which the first has all headers.
 ///
 /// ```
 /// let mut frame = [0; 60];
@@ -97,21 +104,38 @@ pub(crate) fn unpadded(frame: &[u8]) -> Option<&[u8]> {
 fn checked<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> Option<bool> {
     let at = behind_ethernet(first)?;
     let ip = first.get(at..)?;
-    let (addresses, datagram) = match first.get(at - 2..at)? {
+    // What follows the header of IP, and how much of it there is.
+    let (protocol, addresses, datagram, length) = match first.get(at - 2..at)? {
         [0x08, 0] => {
             let header = ip.first_chunk::<IPV4>()?;
             let is_whole = header[6] & 0x3f == 0 && header[7] == 0;
-            (header[0] == 0x45 && header[9] == UDP && is_whole).then_some((&ip[12..20], &ip[IPV4..]))?
+            let length = u16::from_be_bytes([header[2], header[3]]).checked_sub(20);
+            (header[0] == 0x45 && is_whole).then_some((header[9], &ip[12..20], &ip[IPV4..], length?))?
         }
-        [0x86, 0xdd] => (*ip.get(6)? == UDP && ip.len() > IPV6).then(|| (&ip[8..IPV6], &ip[IPV6..]))?,
+        [0x86, 0xdd] => {
+            let header = ip.first_chunk::<IPV6>()?;
+            (header[6], &ip[8..IPV6], &ip[IPV6..], u16::from_be_bytes([header[4], header[5]]))
+        }
         _ => return None,
     };
-    let header = datagram.first_chunk::<UDP_HEADER>()?;
-    let length = u16::from_be_bytes([header[4], header[5]]);
-    if header[6..8] == [0, 0] || usize::from(length) < UDP_HEADER {
+    let is_v4 = addresses.len() == 8;
+    let (shortest, length) = match protocol {
+        UDP => {
+            let header = datagram.first_chunk::<UDP_HEADER>()?;
+            let has_sum = header[6..8] != [0, 0];
+            (UDP_HEADER, has_sum.then_some(u16::from_be_bytes([header[4], header[5]]))?)
+        }
+        TCP => (TCP_HEADER, length),
+        ICMP if is_v4 => (ICMP_HEADER, length),
+        ICMPV6 if !is_v4 => (ICMP_HEADER, length),
+        _ => return None,
+    };
+    if usize::from(length) < shortest || datagram.len() < shortest {
         return None;
     }
-    let mut sum = Sum::of(addresses).and(&[0, UDP, header[4], header[5]]);
+    let [high, low] = length.to_be_bytes();
+    let pseudo_header = Sum::of(addresses).and(&[0, protocol, high, low]);
+    let mut sum = if protocol == ICMP { Sum::of(&[]) } else { pseudo_header };
     let mut left = usize::from(length);
     for piece in std::iter::once(datagram).chain(more) {
         let piece = &piece[..piece.len().min(left)];

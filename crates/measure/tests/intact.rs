@@ -15,9 +15,25 @@ fn checksum(bytes: &[u8]) -> u16 {
     }
 }
 
-/// A frame of UDP with tags, payload, and padding behind it; and where its datagram begins and ends.
-fn frame(v4: bool, tags: usize, payload: &[u8], padding: usize) -> (Vec<u8>, [usize; 2]) {
-    let length = u16::try_from(8 + payload.len()).unwrap();
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+/// Over IPv6 it stands for ICMPv6.
+const ICMP: u8 = 1;
+
+/// Bytes of a protocol's header, and where in it its checksum is.
+fn header(protocol: u8) -> (usize, usize) {
+    match protocol {
+        UDP => (8, 6),
+        TCP => (20, 16),
+        _ => (8, 2),
+    }
+}
+
+/// A frame of a protocol with tags, payload, and padding behind it; and where its datagram begins and ends.
+fn frame(v4: bool, protocol: u8, tags: usize, payload: &[u8], padding: usize) -> (Vec<u8>, [usize; 2]) {
+    let (header, checksum_at) = header(protocol);
+    let protocol = if protocol == ICMP && !v4 { 58 } else { protocol };
+    let length = u16::try_from(header + payload.len()).unwrap();
     let mut frame = vec![2; 12];
     (0..tags)
         .for_each(|tag| frame.extend([if tag == 0 && tags == 2 { [0x88, 0xa8] } else { [0x81, 0] }, [0, 5]].concat()));
@@ -25,17 +41,23 @@ fn frame(v4: bool, tags: usize, payload: &[u8], padding: usize) -> (Vec<u8>, [us
     if v4 {
         frame.extend([8, 0, 0x45, 0]);
         frame.extend((20 + length).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
     } else {
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         frame.extend(length.to_be_bytes());
-        frame.extend([17, 64]);
+        frame.extend([protocol, 64]);
     }
     frame.extend(&addresses);
     let begin = frame.len();
-    let mut datagram = [&[0xc0, 0, 0, 9][..], &length.to_be_bytes(), &[0, 0], payload].concat();
-    let pseudo = [&addresses[..], &[0, 17], &length.to_be_bytes(), &datagram].concat();
-    datagram[6..8].copy_from_slice(&checksum(&pseudo).to_be_bytes());
+    let mut datagram: Vec<u8> = (0xc0..).take(header).chain(payload.iter().copied()).collect();
+    if protocol == UDP {
+        datagram[4..6].copy_from_slice(&length.to_be_bytes());
+    }
+    datagram[checksum_at..checksum_at + 2].fill(0);
+    let pseudo = [&addresses[..], &[0, protocol], &length.to_be_bytes()].concat();
+    let pseudo = if protocol == ICMP { Vec::new() } else { pseudo };
+    let sum = checksum(&[&pseudo[..], &datagram].concat());
+    datagram[checksum_at..checksum_at + 2].copy_from_slice(&sum.to_be_bytes());
     frame.extend(&datagram);
     let end = frame.len();
     frame.resize(end + padding, 0x77);
@@ -45,12 +67,13 @@ fn frame(v4: bool, tags: usize, payload: &[u8], padding: usize) -> (Vec<u8>, [us
 proptest! {
     #[test]
     fn one_bit_makes_the_difference(
-        v4: bool, tags in 0..3_usize, payload in prop::collection::vec(any::<u8>(), 0..120), padding in 0..20_usize, bit: u16, cut in any::<[u16; 2]>(),
+        v4: bool, protocol in prop_oneof![Just(UDP), Just(TCP), Just(ICMP)], tags in 0..3_usize, payload in prop::collection::vec(any::<u8>(), 0..120), padding in 0..20_usize, bit: u16, cut in any::<[u16; 2]>(),
     ) {
-        let (whole, [begin, end]) = frame(v4, tags, &payload, padding);
+        let (whole, [begin, end]) = frame(v4, protocol, tags, &payload, padding);
+        let (header, checksum_at) = header(protocol);
         let in_pieces = |frame: &[u8]| {
             // All headers are in the first.
-            let mut cuts = cut.map(|cut| begin + 8 + usize::from(cut) % (frame.len() - begin - 7));
+            let mut cuts = cut.map(|cut| begin + header + usize::from(cut) % (frame.len() - begin - header + 1));
             cuts.sort_unstable();
             is_intact(&frame[..cuts[0]], [&frame[cuts[0]..cuts[1]], &frame[cuts[1]..]])
         };
@@ -58,17 +81,20 @@ proptest! {
         let mut changed = whole.clone();
         let at = begin + usize::from(bit / 8) % (end - begin);
         changed[at] ^= 1 << (bit % 8);
-        // A checksum of 0 says that there is none, and another length may be one that cannot be checked.
-        let (checksum_at, length_at) = (begin + 6, begin + 4);
-        if changed[checksum_at..checksum_at + 2] != [0, 0] && !(length_at..checksum_at).contains(&at) {
+        // A checksum of 0 in UDP says that there is none, and another length may be one that cannot be checked.
+        let checksum_at = begin + checksum_at;
+        let is_length = protocol == UDP && (begin + 4..checksum_at).contains(&at);
+        if (protocol != UDP || changed[checksum_at..checksum_at + 2] != [0, 0]) && !is_length {
             prop_assert!(!is_intact(&changed, []) && !in_pieces(&changed));
         }
         let mut behind = whole.clone();
         behind[end..].iter_mut().for_each(|byte| *byte ^= 0x55);
         prop_assert!(is_intact(&behind, []));
+        // 0xffff says the same as 0 in a sum.
+        prop_assume!(behind[checksum_at..checksum_at + 2] != [0xff; 2]);
         behind[checksum_at..checksum_at + 2].fill(0);
-        prop_assert!(is_intact(&behind, []), "there is no checksum");
-        prop_assert!((length_at..checksum_at).contains(&at) || is_intact(&changed[..end - 1], []), "what is cut off cannot be checked");
+        prop_assert_eq!(is_intact(&behind, []), protocol == UDP, "there is no checksum");
+        prop_assert!(is_length || is_intact(&changed[..end - 1], []), "what is cut off cannot be checked");
     }
 
     #[test]
@@ -83,9 +109,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_whole_datagram_of_udp_is_not_checked(payload in prop::collection::vec(any::<u8>(), 20..60)) {
-        let (whole, [begin, _]) = frame(true, 0, &payload, 0);
-        for (at, byte) in [(14, 0x46), (20, 0x20), (21, 1), (23, 6), (12, 9)] {
+    fn what_is_no_whole_datagram_is_not_checked(payload in prop::collection::vec(any::<u8>(), 20..60), protocol in prop_oneof![Just(UDP), Just(TCP), Just(ICMP)]) {
+        let (whole, [begin, _]) = frame(true, protocol, 0, &payload, 0);
+        // SCTP, and ICMPv6 over IPv4.
+        for (at, byte) in [(14, 0x46), (20, 0x20), (21, 1), (23, 132), (23, 58), (12, 9)] {
             let mut other = whole.clone();
             other[at] = byte;
             other[begin + 9] ^= 0xff;

@@ -24,9 +24,20 @@ const FILE_KEYS: [&str; 1] = ["stream"];
 const KEYS: [&str; 9] = ["name", "size", "frame", "payload", "flows", "field", "weight", "rate", "pattern"];
 const PAYLOADS: [&str; 3] = ["zero", "increment", "random"];
 
-/// Fields by which a receiver finds the checksum of UDP, and whether it is right.
-const FORM: [&str; 6] = ["ethernet type", "vlan type", "ipv4 protocol", "ipv6 next_header", UDP_LENGTH, "udp checksum"];
-const UDP_LENGTH: &str = "udp length";
+/// Fields by which a receiver finds the checksum of UDP, TCP or ICMP, and whether it is right.
+const FORM: [&str; 11] = [
+    "ethernet type",
+    "vlan type",
+    "ipv4 protocol",
+    "ipv6 next_header",
+    "ipv4 length",
+    "ipv6 length",
+    "udp length",
+    "udp checksum",
+    "tcp checksum",
+    "icmp checksum",
+    "icmpv6 checksum",
+];
 
 /// A stream: its frames, and what changes from one to the next. The [crate] describes how it is written.
 ///
@@ -349,7 +360,7 @@ impl Definition {
     #[must_use]
     pub fn has_one_form(&self) -> bool {
         let stays = |field: &Field| match field.values {
-            Values::Constant(_) => field.name != UDP_LENGTH || self.sizes.only().is_some(),
+            Values::Constant(_) => !field.name.ends_with(" length") || self.sizes.only().is_some(),
             _ => false,
         };
         self.layout.fields.iter().all(|field| !field.given || !FORM.contains(&field.name.as_str()) || stays(field))

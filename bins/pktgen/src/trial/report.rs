@@ -199,7 +199,7 @@ fn unread(setting: &Setting<'_>, all: &[Figures]) -> Option<String> {
             format!("checksums are left unread of streams {named} and {more} more: damage in their frames is not seen")
         }
     };
-    let read = "only that of UDP over IP, behind up to two VLAN tags, is read, where it is right in each frame";
+    let read = "only those of UDP, TCP and ICMP over IP, behind up to two VLAN tags, are read, where they are right in each frame";
     Some(format!("{streams}; {read}"))
 }
 
