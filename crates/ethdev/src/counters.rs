@@ -1,5 +1,7 @@
 //! Counters of queues and devices.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// The counters of a receive queue since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
@@ -102,4 +104,42 @@ impl RxErrors {
 impl Statistics {
     /// Bytes of a frame check sequence, which the totals include.
     pub const CRC: u64 = 4;
+
+    /// Returns the totals of a port whose device does not count: frames, and their bytes without frame check sequence, of each receive queue
+    /// and of each transmit queue.
+    ///
+    /// ```
+    /// use ethdev::Statistics;
+    ///
+    /// let totals = Statistics::of_queues([[1, 60], [2, 120]], [[10, 600]]);
+    /// assert_eq!([totals.rx_packets, totals.rx_bytes, totals.tx_packets, totals.tx_bytes], [3, 192, 10, 640]);
+    /// ```
+    #[must_use]
+    pub fn of_queues(rx: impl IntoIterator<Item = [u64; 2]>, tx: impl IntoIterator<Item = [u64; 2]>) -> Self {
+        let add = |[frames, all]: [u64; 2], [more, bytes]: [u64; 2]| [frames + more, all + bytes + more * Self::CRC];
+        let [rx_packets, rx_bytes] = rx.into_iter().fold([0; 2], add);
+        let [tx_packets, tx_bytes] = tx.into_iter().fold([0; 2], add);
+        Self { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Self::default() }
+    }
+}
+
+/// Frames and bytes of a queue, on cache lines of their own: the queue writes them after each burst, and its port reads them for
+/// [`Statistics::of_queues`].
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct QueueTotals([AtomicU64; 2]);
+
+impl QueueTotals {
+    /// Writes both.
+    #[inline]
+    pub fn set(&self, packets: u64, bytes: u64) {
+        self.0[0].store(packets, Ordering::Relaxed);
+        self.0[1].store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns both; the frames may be of one burst and the bytes of the next.
+    #[must_use]
+    pub fn get(&self) -> [u64; 2] {
+        self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
 }

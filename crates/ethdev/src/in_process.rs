@@ -39,7 +39,7 @@ pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InPr
         tx_in_flight: tx.iter().map(|_| AtomicUsize::new(0)).collect(),
         tx,
         settings: Mutex::new(Settings {
-            mac: station_address(name),
+            mac: MacAddress::of_name(name),
             promiscuous: config.promiscuous,
             all_multicast: config.all_multicast,
             groups: HashSet::new(),
@@ -70,16 +70,6 @@ pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InPr
 /// As many queues as a port can have, and so many entries in the redirection table.
 const QUEUES: u16 = 64;
 const TABLE: u16 = 128;
-
-/// A locally administered address made from the name, the same for the same name.
-fn station_address(name: &str) -> MacAddress {
-    // FNV-1a.
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let [a, b, c, d, e, ..] = hash.to_be_bytes();
-    MacAddress([2, a, b, c, d, e])
-}
 
 /// A frame in one buffer or several.
 type Frame = VecDeque<Packet>;

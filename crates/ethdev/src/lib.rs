@@ -44,7 +44,7 @@ mod wait;
 pub use capabilities::{Capabilities, RssCapabilities};
 pub use check::{Check, Verdict};
 pub use config::PortConfig;
-pub use counters::{RxCounters, RxErrors, Statistics, TxCounters};
+pub use counters::{QueueTotals, RxCounters, RxErrors, Statistics, TxCounters};
 pub use device::{Expired, Interrupts, NoIommu, TimeLimit, TrustedPeer};
 pub use error::{Cause, ConfigError, PortError, Unsupported};
 pub use link::{Events, LinkStatus};

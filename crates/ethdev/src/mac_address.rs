@@ -23,6 +23,24 @@ impl MacAddress {
     /// The all-zeros address, which no station has.
     pub const ZERO: Self = Self([0; 6]);
 
+    /// Returns a locally administered address made from a name, the same for the same name: for a port whose device has none.
+    ///
+    /// ```
+    /// use ethdev::MacAddress;
+    ///
+    /// let [a, b] = ["a", "b"].map(MacAddress::of_name);
+    /// assert!(a.is_unicast() && a.0[0] & 2 == 2 && a != b && a == MacAddress::of_name("a"));
+    /// ```
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        // FNV-1a.
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let [a, b, c, d, e, ..] = hash.to_be_bytes();
+        Self([2, a, b, c, d, e])
+    }
+
     /// Returns whether this is the address of one station: neither that of a group nor zero.
     #[must_use]
     pub const fn is_unicast(self) -> bool {

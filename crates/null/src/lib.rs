@@ -4,13 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub use ethdev::in_process::Error;
-use ethdev::{
-    Capabilities, ConfigError, Interrupts, LinkStatus, MacAddress, PortConfig, RxCounters, Statistics, TxCounters,
-};
+use ethdev::{Capabilities, ConfigError, Interrupts, LinkStatus, MacAddress, PortConfig};
+use ethdev::{QueueTotals, RxCounters, Statistics, TxCounters};
 use mempool::{Batch, Packet, PoolCache, frame_len, frames};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The program of the README is tested with the crate.
 #[cfg(doctest)]
@@ -21,19 +19,14 @@ struct Readme;
 #[derive(Clone, Debug)]
 pub struct Null(pub String);
 
-/// What a port and its queues share: whether it receives and sends, and the count of each queue.
+/// What a port and its queues share: whether it receives and sends, and what each queue has counted.
 #[derive(Debug)]
 struct Shared {
     receives: AtomicBool,
     sends: AtomicBool,
-    rx: Vec<Count>,
-    tx: Vec<Count>,
+    rx: Vec<QueueTotals>,
+    tx: Vec<QueueTotals>,
 }
-
-/// Packets and bytes of a queue, which only it writes, on cache lines of their own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Count([AtomicU64; 2]);
 
 /// The control side of a port.
 #[derive(Debug)]
@@ -59,13 +52,10 @@ pub struct TxQueue {
     longest: usize,
 }
 
-/// The destination is a broadcast, the source a station that is administered locally, and the EtherType one for experiments (IEEE 802, 9.2).
-const FRAME: [u8; 60] = {
-    let mut frame = [0; 60];
-    let (header, _) = frame.split_at_mut(14);
-    header.copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 0, 0x88, 0xB5]);
-    frame
-};
+/// Bytes of a frame. All behind the header are 0.
+const FRAME: usize = 60;
+/// To all, from a station that is administered locally, of an EtherType for experiments (IEEE 802, 9.2).
+const HEADER: [u8; 14] = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 0, 0x88, 0xB5];
 
 /// As many queues as a port can have, and entries of a redirection table that nobody looks at.
 const QUEUES: u16 = 64;
@@ -84,12 +74,10 @@ pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port>, E
         return Err(ConfigError::new("strip_vlan", "a port without a device cannot: leave it off").into());
     }
     if config.interrupts == Interrupts::Required {
-        return Err(
-            ConfigError::new("interrupts", "a port without a device has none, and always frames: poll it").into()
-        );
+        return Err(ConfigError::new("interrupts", "a port without a device always has frames: poll it").into());
     }
     config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
-    let counts = |queues| (0..queues).map(|_| Count::default()).collect();
+    let counts = |queues| (0..queues).map(|_| QueueTotals::default()).collect();
     let (rx, tx) = (counts(config.rx_queues), counts(config.tx_queues));
     let shared = Arc::new(Shared { receives: true.into(), sends: true.into(), rx, tx });
     let (of, longest) = (|| Arc::clone(&shared), config.max_frame());
@@ -119,8 +107,7 @@ impl ethdev::Port for Port {
 
     /// Made from the name.
     fn mac(&self) -> MacAddress {
-        let [.., a, b, c, d] = BuildHasherDefault::<DefaultHasher>::default().hash_one(&self.device.0).to_be_bytes();
-        MacAddress([2, 0, a, b, c, d])
+        MacAddress::of_name(&self.device.0)
     }
 
     /// Always up, with the speed that devices without one report.
@@ -134,12 +121,8 @@ impl ethdev::Port for Port {
     }
 
     fn totals(&self) -> Statistics {
-        let sum = |counts: &[Count], of: usize| counts.iter().map(|count| count.0[of].load(Ordering::Relaxed)).sum();
-        let (rx, tx) = (&self.shared.rx, &self.shared.tx);
-        let [rx_packets, rx_bytes, tx_packets, tx_bytes] = [sum(rx, 0), sum(rx, 1), sum(tx, 0), sum(tx, 1)];
-        let with_crc = |packets: u64, bytes: u64| bytes + packets * Statistics::CRC;
-        let (rx_bytes, tx_bytes) = (with_crc(rx_packets, rx_bytes), with_crc(tx_packets, tx_bytes));
-        Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Statistics::default() }
+        let [rx, tx] = [&self.shared.rx, &self.shared.tx].map(|queues| queues.iter().map(QueueTotals::get));
+        Statistics::of_queues(rx, tx)
     }
 
     fn transmit_idle(&self) -> bool {
@@ -165,22 +148,19 @@ impl Drop for Port {
     }
 }
 
-impl Count {
-    fn publish(&self, now: [u64; 2]) {
-        self.0.iter().zip(now).for_each(|(count, now)| count.store(now, Ordering::Relaxed));
-    }
-}
-
 impl ethdev::RxQueue for RxQueue {
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let (before, wanted) = (batch.len(), if self.is_ready() { batch.spare() } else { 0 });
-        let packets = cache.alloc_batch(batch, wanted, FRAME.len());
+        let packets = cache.alloc_batch(batch, wanted, FRAME);
         self.counters.no_buffers += u64::from(packets < wanted);
         self.counters.packets += packets as u64;
-        self.counters.bytes += (packets * FRAME.len()) as u64;
-        self.shared.rx[self.index].publish([self.counters.packets, self.counters.bytes]);
+        self.counters.bytes += (packets * FRAME) as u64;
+        self.shared.rx[self.index].set(self.counters.packets, self.counters.bytes);
         let received = batch.get_mut(before..).unwrap_or_default();
-        received.iter_mut().for_each(|packet| packet.data_mut().copy_from_slice(&FRAME));
+        for (header, payload) in received.iter_mut().filter_map(|packet| packet.data_mut().split_first_chunk_mut()) {
+            *header = HEADER;
+            payload.fill(0);
+        }
         received
     }
 
@@ -207,7 +187,7 @@ impl ethdev::TxQueue for TxQueue {
                 self.counters.bytes += bytes as u64;
             }
         }
-        self.shared.tx[self.index].publish([self.counters.packets, self.counters.bytes]);
+        self.shared.tx[self.index].set(self.counters.packets, self.counters.bytes);
         if packets > 0 {
             cache.free_batch(batch);
         }

@@ -283,17 +283,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
     }
 
     fn totals(&self) -> Statistics {
-        let sum = |queues: &[Arc<PublishedCounters>]| {
-            queues.iter().map(|queue| queue.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
-        };
-        let ((rx_packets, rx_bytes), (tx_packets, tx_bytes)) = (sum(&self.rx), sum(&self.tx));
-        Statistics {
-            rx_packets,
-            rx_bytes: rx_bytes + Statistics::CRC * rx_packets,
-            tx_packets,
-            tx_bytes: tx_bytes + Statistics::CRC * tx_packets,
-            ..Statistics::default()
-        }
+        Statistics::of_queues(self.rx.iter().map(|queue| queue.get()), self.tx.iter().map(|queue| queue.get()))
     }
 
     /// Returns whether the device has reported everything done that transmit queues were seen to hand to it.

@@ -378,7 +378,7 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     }
 
     fn counters(&self) -> RxCounters {
-        let (packets, bytes) = self.buffers.published.get();
+        let [packets, bytes] = self.buffers.published.get();
         RxCounters { packets, bytes, ..self.buffers.counters }
     }
 

@@ -259,10 +259,10 @@ impl PublishedCounters {
     }
 
     /// Returns the numbers of frames and bytes.
-    pub(crate) fn get(&self) -> (u64, u64) {
+    pub(crate) fn get(&self) -> [u64; 2] {
         let packets = self.packets.load(Ordering::Relaxed);
         let shortest = packets.wrapping_mul(self.shortest.into());
-        (packets, self.beyond.load(Ordering::Relaxed).wrapping_add(shortest))
+        [packets, self.beyond.load(Ordering::Relaxed).wrapping_add(shortest)]
     }
 
     #[inline(always)]

@@ -288,7 +288,7 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     }
 
     fn counters(&self) -> TxCounters {
-        let (packets, bytes) = self.buffers.published.get();
+        let [packets, bytes] = self.buffers.published.get();
         TxCounters { packets, bytes, ..self.buffers.counters }
     }
 
