@@ -119,10 +119,10 @@ pub(crate) struct PageRef(u32);
 #[repr(transparent)]
 pub(crate) struct PackedRef(u64);
 
-/// A node over 16 slots. From the lowest bit: 16 for slots that lead to a child; one that says its leaves are in this word; 15 for
-/// slots from 1 on that start another run of equal leaves, children skipped; 32 for the leaves, or the place before those of
-/// `[one NodeRef per child | one leaf per run]`. Of leaves, in words of either kind, the first is in the lowest bits.
-/// [`lookup`](crate::lookup) knows these places.
+/// A node over 16 slots. From the lowest bit: 32 for the leaves, or the place before those of
+/// `[one NodeRef per child | one leaf per run]`, to which counts are added as it stands; one that says its leaves are in this word;
+/// 15 for slots from 1 on that start another run of equal leaves, children skipped; 16 for slots that lead to a child. Of leaves,
+/// in words of either kind, the first is in the lowest bits. [`lookup`](crate::lookup) knows these places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct NodeRef(u64);
@@ -136,49 +136,55 @@ impl NodeRef {
     /// Slots of a node.
     pub(crate) const SLOTS: usize = 16;
     /// Says that leaves are in the word.
-    const IN_PLACE: u64 = 1 << Self::SLOTS;
-    /// The first bit of the leaves or the place.
-    const UPPER: u32 = 32;
+    const IN_PLACE: u64 = 1 << Self::STARTS;
+    /// The bit before those of slots that start a run.
+    const STARTS: u32 = 32;
+    /// The first bit of children.
+    const CHILDREN: u32 = 48;
+    /// The bits of children up to each slot, the last slot first.
+    const UPTO: [u64; Self::SLOTS] = {
+        let mut upto = [u64::MAX << Self::CHILDREN; Self::SLOTS];
+        let mut at = 1;
+        while at < upto.len() {
+            upto[at] &= upto[at - 1] >> 1;
+            at += 1;
+        }
+        upto
+    };
 
     /// A node with a block after the word at `before`; see [`Heap::node`].
     fn new(before: u32, children: u16, starts: u16) -> Self {
-        Self(u64::from(before) << Self::UPPER | u64::from(starts) << Self::SLOTS | u64::from(children))
+        Self(u64::from(before) | u64::from(starts) << Self::STARTS | u64::from(children) << Self::CHILDREN)
     }
 
     /// A node without children, if there is room for its leaves.
     fn in_place<L: Leaf>(starts: u16, leaves: &[L]) -> Option<Self> {
-        let upper = leaves_in_word(leaves) << Self::UPPER;
-        (size_of_val(leaves) <= 4).then(|| Self(upper | u64::from(starts) << Self::SLOTS | Self::IN_PLACE))
+        let lower = leaves_in_word(leaves);
+        (size_of_val(leaves) <= 4).then(|| Self(lower | u64::from(starts) << Self::STARTS | Self::IN_PLACE))
     }
 
     /// A node all of whose slots have one leaf.
     pub(crate) fn of_leaf<L: Leaf>(leaf: L) -> Self {
-        Self(u64::from(leaf.word()) << Self::UPPER | Self::IN_PLACE)
+        Self(u64::from(leaf.word()) | Self::IN_PLACE)
     }
 
     /// The bits of children.
     #[inline(always)]
-    fn children(self) -> u32 {
-        self.lower() & 0xffff
-    }
-
-    #[inline(always)]
-    fn lower(self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
-        let lower = self.0 as u32;
-        lower
+    fn children(self) -> u64 {
+        self.0 >> Self::CHILDREN
     }
 
     /// Runs of equal leaves.
     fn runs(self) -> usize {
-        let starts = self.lower() >> 17;
-        starts.count_ones() as usize + usize::from(self.children() != 0xffff)
+        self.rank(0) as usize + usize::from(self.children() != 0xffff)
     }
 
     /// The place before its block.
     #[inline(always)]
     fn before(self) -> u32 {
-        (self.0 >> Self::UPPER) as u32
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+        let before = self.0 as u32;
+        before
     }
 
     #[inline(always)]
@@ -186,19 +192,20 @@ impl NodeRef {
         self.0 & Self::IN_PLACE != 0
     }
 
-    /// Leaves before that of `slot` (0 to 15).
+    /// Leaves before that of the slot so many before the last.
     #[inline(always)]
-    fn rank(self, slot: u32) -> u32 {
+    fn rank(self, from_last: u32) -> u32 {
         const BELOW: u64 = NodeRef::IN_PLACE << 1;
-        (self.0 & BELOW.wrapping_neg()).wrapping_shl(47 - slot).count_ones()
+        (self.0 & BELOW.wrapping_neg()).wrapping_shl(16 + from_last).count_ones()
     }
 
-    /// Where the child of `slot` (0 to 15) lies, and whether there is one.
+    /// Where the child of the slot so many before the last lies, and whether there is one.
     #[inline(always)]
-    pub(crate) fn child(self, slot: u32) -> (EntryRef, bool) {
-        // The bit of the slot becomes the highest, and those of later slots go.
-        let upto = self.0.wrapping_shl(63 - slot);
-        (EntryRef(self.before().wrapping_add(upto.count_ones())), upto.cast_signed() < 0)
+    pub(crate) fn child(self, from_last: u32) -> (EntryRef, bool) {
+        // From memory: a shift of the node would keep its bits waiting.
+        let upto = Self::UPTO[from_last as usize % Self::SLOTS];
+        let has_child = self.0.wrapping_shl(from_last).cast_signed() < 0;
+        (EntryRef(self.before().wrapping_add((self.0 & upto).count_ones())), has_child)
     }
 
     /// The place of a leaf with so many bytes of leaves before it, if it is not in the word.

@@ -116,7 +116,7 @@ impl Layout for V6 {
     fn can_patch(_: &Tables<Self>, parent: Built, slot: u8, new: Built) -> bool {
         match (parent, new) {
             (Built::Page(_), _) => true,
-            (Built::Node(node), Built::Node(_)) => node.child(slot.into()).1,
+            (Built::Node(node), Built::Node(_)) => node.child(from_last(slot)).1,
             _ => false,
         }
     }
@@ -124,7 +124,7 @@ impl Layout for V6 {
     fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: NodeRef) {
         match parent {
             Built::Page(page) => tables.region.set_node(page.entry(slot), new),
-            Built::Node(node) => tables.region.set_node(node.child(slot.into()).0, new),
+            Built::Node(node) => tables.region.set_node(node.child(from_last(slot)).0, new),
             _ => {}
         }
     }
@@ -160,30 +160,36 @@ fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, Slots { hops, starts, below 
     blocks.store.node(&blocks.tables.region, (children, entries), (starts, &leaves[..count]))
 }
 
+/// How many slots of a node are behind one.
+fn from_last(slot: u8) -> u32 {
+    15 - u32::from(slot)
+}
+
 /// The answer for one address.
 #[inline(always)]
 pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
     let region = tables.region.view();
     let mut node = region.node(page_entry(region, high(addr)));
-    let arrived = |node: &mut NodeRef, slot| {
+    let arrived = |node: &mut NodeRef, from_last| {
         arrive();
-        let (child, has_child) = node.child(slot);
+        let (child, has_child) = node.child(from_last);
         if !has_child {
-            let leaf = region.leaf(*node, slot, tables.width.log()) & tables.width.ones();
+            let leaf = region.leaf(*node, from_last, tables.width.log()) & tables.width.ones();
             arrive();
             return Some(if tables.width == Width::Word { leaf } else { tables.word(leaf) });
         }
         *node = region.node(child);
         None
     };
+    let inverted = !high(addr);
     for level in 1..=LAST {
-        if let Some(answer) = arrived(&mut node, slot_of(high(addr), level)) {
+        if let Some(answer) = arrived(&mut node, slot_of(inverted, level)) {
             return answer;
         }
     }
     for level in LAST + 1..V6::SHAPE.strides.len() {
         #[expect(clippy::cast_possible_truncation, reason = "a slot has 4 bits")]
-        if let Some(answer) = arrived(&mut node, (addr >> (104 - 4 * level)) as u32 & 15) {
+        if let Some(answer) = arrived(&mut node, (!addr >> (104 - 4 * level)) as u32 & 15) {
             return answer;
         }
     }

@@ -37,10 +37,10 @@ impl Lookup for V6 {
             let mut any = zero;
             for_each!(group in N / K::LONGS, {
                 let (node, slot) = (nodes[group], slots[group]);
-                let children = children_to(node, slot);
+                let children = children_to(k, node, slot);
                 any = any | children;
                 let goes_on = K::Longs::signs(children);
-                let place = (node >> 32) + K::Longs::count_ones(children);
+                let place = node + K::Longs::count_ones(children);
                 nodes[group] = k.nodes(region, place, goes_on, node);
                 slots[group] = K::Longs::select(goes_on, slot << 4, slot);
             });
@@ -58,6 +58,9 @@ impl Lookup for V6 {
     }
 }
 
+/// The bits of children in a node.
+const CHILDREN: u64 = 0xffff << 48;
+
 /// What this is written for.
 const _: () = {
     assert!(V6::ROOT_BITS == 16 && LAST == 6 && NodeRef::SLOTS == 16);
@@ -66,8 +69,8 @@ const _: () = {
 
 /// The bits of children up to that of the slot, which is the highest.
 #[inline(always)]
-fn children_to<V: Vector>(node: V, slots: V) -> V {
-    node << 48 << (slots >> 60)
+fn children_to<K: Lanes>(k: K, node: K::Longs, slots: K::Longs) -> K::Longs {
+    (node & k.long(CHILDREN)) << (slots >> 60)
 }
 
 /// The leaves of nodes and slots.
@@ -83,16 +86,16 @@ fn leaves<K: Lanes, const N: usize>(
     let (log, ones) = (k.long(tables.width.log().into()), k.long(tables.width.ones().into()));
     for_each!(group in N / K::LONGS, {
         let (node, slots) = (nodes[group], slots[group]);
-        let children = K::Longs::count_ones(node & k.long(0xffff));
+        let children = K::Longs::count_ones(node & k.long(CHILDREN));
         // The bytes of leaves before that of the slot.
-        let before = K::Longs::count_ones(node >> 17 << 49 << (slots >> 60)) << log;
-        let place = (node >> 32) + k.long(1) + children + (before >> 3);
+        let before = K::Longs::count_ones(node >> 33 << 49 << (slots >> 60)) << log;
+        let place = node + k.long(1) + children + (before >> 3);
         // The bit says that leaves are in the word.
-        let elsewhere = K::Longs::signs(!(node << 47));
-        let word = k.nodes(&tables.region, place, elsewhere, node >> 32);
+        let elsewhere = K::Longs::signs(!(node << 31));
+        let word = k.nodes(&tables.region, place, elsewhere, node);
         let leaf = word >> ((before & k.long(7)) << 3) & ones;
         K::Longs::put(leaf, &mut out[group * K::LONGS..]);
-        deep |= K::Longs::bits(K::Longs::signs(children_to(node, slots))) << (group * K::LONGS);
+        deep |= K::Longs::bits(K::Longs::signs(children_to(k, node, slots))) << (group * K::LONGS);
     });
     deep
 }

@@ -313,10 +313,11 @@ impl<'a, R: Roots<Block = PageRef>> View<'a, R> {
         NodeRef(self.word(entry.0).load(Ordering::Relaxed))
     }
 
-    /// The leaf of `slot` (0 to 15), which has no child, and maybe bits above, after [`super::arrive`]. A leaf has `1 << log` bytes.
+    /// The leaf of the slot so many before the last, which has no child, and maybe bits above, after [`super::arrive`]. A leaf has
+    /// `1 << log` bytes.
     #[inline(always)]
-    pub(crate) fn leaf(self, node: NodeRef, slot: u32, log: u32) -> u32 {
-        let byte = node.rank(slot) << log;
+    pub(crate) fn leaf(self, node: NodeRef, from_last: u32, log: u32) -> u32 {
+        let byte = node.rank(from_last) << log;
         // Read in any case, as a branch would be guessed wrong.
         let elsewhere = u32::from(node.is_in_place()).wrapping_sub(1);
         let read = self.word(node.leaf_place(byte) & elsewhere).load(Ordering::Relaxed);
