@@ -150,6 +150,7 @@ fn p9_the_last_blocks_of_the_largest_ipv6_table_are_found_by_every_kernel() {
         all_answer(&mut tables, &addrs, &expected);
     }
 }
+
 /// Bursts of 253, so that every size of chunk occurs: 128, 64, 32, 16, 8 and 1.
 fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
     let answers = Choice::ALL.into_iter().filter(|choice| crate::kernels::choose(*choice).is_ok()).map(|choice| {
@@ -168,6 +169,9 @@ fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelera
         for (addrs, answers) in addrs.chunks(253).zip(answers.chunks_mut(253)) {
             super::burst(&table.writer.tables, addrs, answers);
         }
+        // Another way to the same.
+        let alone: Vec<_> = addrs.iter().map(|addr| super::one(&table.writer.tables, *addr)).collect();
+        assert!(answers == alone, "{choice:?}");
         answers
     });
     let answers: Vec<_> = answers.collect();
