@@ -77,6 +77,8 @@ pub(crate) struct Passed {
 pub(crate) unsafe trait Virtqueue: Sized {
     type Writer: Writer;
     type Reader: Reader;
+    /// Runs that the device has done with are counted by ids, not from 0: fewer instructions where an id is compared as it is.
+    const COUNTS_IDS: bool;
 
     /// What the driver knows of the ring without asking it.
     fn state(&self) -> &DescriptorState;
@@ -92,7 +94,7 @@ pub(crate) unsafe trait Virtqueue: Sized {
     /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
     /// Device-writable parts come last.
     fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
-    /// Shows the device what was posted. Returns whether it wants to be notified of it.
+    /// Shows the device what was posted, one descriptor at least. Returns whether it wants to be notified of it.
     fn publish(&mut self) -> bool;
     /// Whether there is more to look at than a lone descriptor that the device has done with. A hint; it may say so of none, too.
     fn has_several(&mut self) -> bool;
@@ -168,7 +170,8 @@ pub(crate) unsafe trait Virtqueue: Sized {
         }
         let oldest = state.place(state.used);
         // SAFETY: one to look at.
-        Ok(unsafe { used.expect(0, oldest) }.ok().map(|len| (oldest, len)))
+        let report = unsafe { used.at::<true>(0) };
+        Ok(used.len_of(report, oldest).map(|len| (oldest, len)))
     }
 
     /// Takes the descriptor of [`Self::next_used`] out of the ring.
@@ -232,29 +235,33 @@ pub(crate) unsafe trait Virtqueue: Sized {
     }
 
     /// Goes through a run of up to `most` single descriptors that the device has done with, in the order in which they were
-    /// posted, and takes them out of the ring. `each` is told the place in the run, id and length, and whether it knows the id is
-    /// what makes it one in flight. Stops at the first that it refuses, where a ring begins again, and at anything unusual. A
-    /// run of none, with more to come, is one for [`Self::reclaim_any`].
+    /// posted, and takes them out of the ring. `each` is told the place in the run, id and, if `LEN` is wanted, length; whether it
+    /// knows the id is what makes it one in flight. Stops at the first that it refuses, where a ring begins again, and at anything
+    /// unusual. A run of none, with more to come, is one for [`Self::reclaim_any`].
     #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+    fn reclaim<const LEN: bool>(
+        &mut self,
+        most: usize,
+        mut each: impl FnMut(usize, usize, u32) -> bool,
+    ) -> Result<Passed, Fault> {
         let (used, count) = self.reader(most)?;
         let state = self.state_mut();
         let first = state.place(state.used);
         let count = if state.is_simple() { count } else { 0 };
-        let (mut done, mut more) = (0, true);
-        while done < count {
+        let start = if Self::COUNTS_IDS { first } else { 0 };
+        let (mut at, mut more) = (start, true);
+        while at < start + count {
+            let (n, id) = (at - start, at - start + first);
             // SAFETY: one to look at.
-            match unsafe { used.expect(done, first + done) } {
-                Ok(len) if each(done, first + done, len) => done += 1,
-                Ok(_) => break,
-                Err(is_used) => {
-                    more = is_used;
-                    break;
-                }
+            let report = unsafe { used.at::<LEN>(n) };
+            if !used.len_of(report, id).is_some_and(|len| each(n, id, len)) {
+                more = used.fields(report).is_some();
+                break;
             }
+            at += 1;
         }
-        state.reclaimed(done);
-        Ok(Passed { count: done, more })
+        state.reclaimed(at - start);
+        Ok(Passed { count: at - start, more })
     }
 
     /// Whether there may be more behind a run.
@@ -272,13 +279,15 @@ pub(crate) unsafe trait Virtqueue: Sized {
         if count > 0 {
             // In the middle of a batch it holds whatever it held; `DescriptorState` does not look at it.
             // SAFETY: one to look at.
-            done = state.reclaim_batch(unsafe { used.nth(0) }, count, &mut each);
+            let last = unsafe { used.at::<true>(0) };
+            done = state.reclaim_batch(used.fields(last), count, &mut each);
         }
         if done == 0 && !state.is_ordered() {
             let count = count.min(state.most_reclaimed());
             while done < count {
                 // SAFETY: one to look at.
-                let Some((id, len)) = (unsafe { used.nth(done) }) else {
+                let report = unsafe { used.at::<true>(done) };
+                let Some((id, len)) = used.fields(report) else {
                     more = false;
                     break;
                 };
@@ -315,20 +324,21 @@ pub(crate) trait Writer {
 
 /// Where the device says what it has done with, from the next place of a ring on.
 pub(crate) trait Reader {
-    /// The length that the device reports at the `n`th place, if it is that of descriptor `id`; or else whether it reports
-    /// anything there.
+    /// What it says at a place.
+    type Report: Copy;
+
+    /// What it says at the `n`th place, maybe without the length if no `LEN` is wanted.
     ///
     /// # Safety
     ///
     /// The ring is still there, and the place one that [`Virtqueue::reader`] counted.
-    unsafe fn expect(&self, n: usize, id: usize) -> Result<u32, bool>;
+    unsafe fn at<const LEN: bool>(&self, n: usize) -> Self::Report;
 
-    /// Id and length at the `n`th place, if the device reports anything there.
-    ///
-    /// # Safety
-    ///
-    /// As [`Self::expect`].
-    unsafe fn nth(&self, n: usize) -> Option<(u32, u32)>;
+    /// The length in a report of descriptor `id`; `None` if it is of another, or none.
+    fn len_of(&self, report: Self::Report, id: usize) -> Option<u32>;
+
+    /// Id and length, if it is done with anything by this report.
+    fn fields(&self, report: Self::Report) -> Option<(u32, u32)>;
 }
 
 /// A virtqueue of the layout that was negotiated.

@@ -320,7 +320,7 @@ impl<T: Transport> RxQueue<T> {
         if let Some(session) = &mut self.session {
             each_layout!(&mut session.ring, ring => {
                 self.buffers.post_spare(ring, &session.header);
-                if ring.publish() {
+                if ring.unpublished() > 0 && ring.publish() {
                     session.notifier.notify();
                 }
             });
@@ -489,7 +489,7 @@ impl RxBuffers {
             unsafe { to.write(MaybeUninit::new(packet)) };
             true
         };
-        let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim(most, each)? };
+        let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim::<true>(most, each)? };
         // SAFETY: as many packets were written.
         unsafe { batch.received(run.count) };
         self.published.add(run.count as u64, beyond);

@@ -342,7 +342,7 @@ impl<T: Transport> TxBuffers<T> {
             unsafe { place.write(MaybeUninit::new(slot)) };
             true
         };
-        let run = if any { ring.reclaim_any(count, each)? } else { ring.reclaim(count, each)? };
+        let run = if any { ring.reclaim_any(count, each)? } else { ring.reclaim::<false>(count, each)? };
         // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
         unsafe { cache.filled(run.count) };
         Ok(run)

@@ -131,7 +131,7 @@ impl Packed {
     }
 
     /// Whether the last descriptors passed the one that the event names.
-    #[inline(never)]
+    #[inline(always)]
     fn passes(&self, event: u32, posted: u16) -> bool {
         let new = number(self.state.place(self.state.avail));
         let mut place = (event & 0x7fff) as u16;
@@ -147,6 +147,7 @@ impl Packed {
 unsafe impl Virtqueue for Packed {
     type Writer = Descriptors;
     type Reader = Descriptors;
+    const COUNTS_IDS: bool = false;
 
     #[inline(always)]
     fn state(&self) -> &DescriptorState {
@@ -199,9 +200,7 @@ unsafe impl Virtqueue for Packed {
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let posted = self.state.unpublished();
-        if posted == 0 {
-            return false;
-        }
+        debug_assert!(posted > 0, "no first descriptor");
         // The rest is visible to a device before the first descriptor's flags are; Release alone orders it for processors
         // (section 2.8.21.2.1).
         dma_wmb();
@@ -218,12 +217,12 @@ unsafe impl Virtqueue for Packed {
 
     #[inline(always)]
     fn has_several(&mut self) -> bool {
-        self.from(self.state.used.wrapping_add(1)).done(0).is_some()
+        self.from(self.state.used.wrapping_add(1)).done().is_some()
     }
 
     #[inline(always)]
     fn has_used(&mut self) -> bool {
-        self.state.is_amid_batch() || self.from(self.state.used).done(0).is_some()
+        self.state.is_amid_batch() || self.from(self.state.used).done().is_some()
     }
 
     fn arm(&mut self) {
@@ -239,7 +238,7 @@ unsafe impl Virtqueue for Packed {
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
-        let (id, len) = match self.from(self.state.used).done(0) {
+        let (id, len) = match self.from(self.state.used).done() {
             Some(fields) => fields,
             // Inside a batch only its first descriptor was written; `DescriptorState` does not look at these.
             None if self.state.is_amid_batch() => (0, 0),
@@ -284,24 +283,10 @@ impl Descriptors {
         self.word(2 * n + 1).write(rest, order);
     }
 
-    /// The two halves of the second word of the `n`th: id and flags, and the length.
+    /// Id and length of the first, if the device has used it.
     #[inline(always)]
-    fn rest(&self, n: usize) -> (u32, u32) {
-        let rest = self.word(2 * n + 1).read_once(Ordering::Acquire);
-        (low_half(rest >> 32), low_half(rest))
-    }
-
-    /// Whether these flags say that the device has used the descriptor.
-    #[inline(always)]
-    fn is_used(&self, state: u32) -> bool {
-        state & (AVAIL | USED) == self.used
-    }
-
-    /// Id and length of the `n`th, if the device has used it.
-    #[inline(always)]
-    fn done(&self, n: usize) -> Option<(u32, u32)> {
-        let (state, len) = self.rest(n);
-        self.is_used(state).then_some((state & ID, len))
+    fn done(&self) -> Option<(u32, u32)> {
+        self.fields(self.word(1).read_once(Ordering::Acquire))
     }
 }
 
@@ -320,16 +305,24 @@ impl Writer for Descriptors {
 }
 
 impl Reader for Descriptors {
+    /// The second word.
+    type Report = u64;
+
     #[inline(always)]
-    unsafe fn expect(&self, n: usize, id: usize) -> Result<u32, bool> {
-        let (state, len) = self.rest(n);
-        let expected = self.used.wrapping_add(low_half(id as u64));
-        if (state ^ expected) & (AVAIL | USED | ID) == 0 { Ok(len) } else { Err(self.is_used(state)) }
+    unsafe fn at<const LEN: bool>(&self, n: usize) -> u64 {
+        self.word(2 * n + 1).read_once(Ordering::Acquire)
     }
 
     #[inline(always)]
-    unsafe fn nth(&self, n: usize) -> Option<(u32, u32)> {
-        self.done(n)
+    fn len_of(&self, report: u64, id: usize) -> Option<u32> {
+        let expected = self.used.wrapping_add(low_half(id as u64));
+        ((low_half(report >> 32) ^ expected) & (AVAIL | USED | ID) == 0).then_some(low_half(report))
+    }
+
+    #[inline(always)]
+    fn fields(&self, report: u64) -> Option<(u32, u32)> {
+        let state = low_half(report >> 32);
+        (state & (AVAIL | USED) == self.used).then_some((state & ID, low_half(report)))
     }
 }
 

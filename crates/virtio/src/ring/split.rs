@@ -24,8 +24,8 @@ pub(crate) struct Split {
     device_used: u16,
     /// Where used_event was last set, if notifications go by ring position.
     used_event: Option<u16>,
-    /// Interrupts are on, where they do not go by ring position.
-    armed: bool,
+    /// Notifications go by ring position, or interrupts are on.
+    has_interrupts: bool,
     _area: Area,
 }
 
@@ -51,7 +51,7 @@ impl Split {
             state: DescriptorState::new(layout.size, in_order),
             device_used: 0,
             used_event: event_idx.then_some(0),
-            armed: false,
+            has_interrupts: event_idx,
             _area: area,
         };
         for place in 0..size {
@@ -140,11 +140,6 @@ impl Split {
         }
     }
 
-    fn disarm(&mut self) {
-        self.armed = false;
-        self.avail(0).write(NO_INTERRUPT, Ordering::Relaxed);
-    }
-
     fn set_used_event(&self, value: u16) {
         self.avail(self.state.size() + 2).write(value, Ordering::Relaxed);
     }
@@ -154,6 +149,7 @@ impl Split {
 unsafe impl Virtqueue for Split {
     type Writer = AvailableEntries;
     type Reader = UsedEntries;
+    const COUNTS_IDS: bool = true;
 
     #[inline(always)]
     fn state(&self) -> &DescriptorState {
@@ -217,18 +213,18 @@ unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let (old, new) = (self.state.published, self.state.avail);
-        if self.used_event.is_some() {
+        if self.has_interrupts && self.used_event.is_some() {
             self.advance_used_event();
             self.show(new);
             let event = self.used_half(2 + 4 * self.size()).read_once(Ordering::Relaxed);
-            passes(event, new, old)
-        } else {
-            self.show(new);
-            if self.armed {
-                self.disarm();
-            }
-            self.used_half(0).read_once(Ordering::Relaxed) & NO_NOTIFY == 0
+            return passes(event, new, old);
         }
+        if self.has_interrupts {
+            self.has_interrupts = false;
+            self.avail(0).write(NO_INTERRUPT, Ordering::Relaxed);
+        }
+        self.show(new);
+        self.used_half(0).read_once(Ordering::Relaxed) & NO_NOTIFY == 0
     }
 
     #[inline(always)]
@@ -249,7 +245,7 @@ unsafe impl Virtqueue for Split {
             self.used_event = Some(self.state.used);
             self.set_used_event(self.state.used);
         } else {
-            self.armed = true;
+            self.has_interrupts = true;
             self.avail(0).write(0, Ordering::Relaxed);
         }
         // The wish must be visible before the used index is read (section 2.7.14).
@@ -263,7 +259,7 @@ unsafe impl Virtqueue for Split {
         let (entries, _) = self.reader(1)?;
         // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
         // SAFETY: there is one.
-        let (id, len) = unsafe { entries.at(0) };
+        let (id, len) = unsafe { entries.at::<true>(0) };
         self.state.used = self.state.used.wrapping_add(1);
         self.state.complete(id, len, known).map(Some)
     }
@@ -330,14 +326,12 @@ impl Writer for AvailableEntries {
 #[derive(Clone, Copy)]
 pub(crate) struct UsedEntries(NonNull<Word<AtomicU32>>);
 
-impl UsedEntries {
-    /// Id and length in the `n`th entry.
-    ///
-    /// # Safety
-    ///
-    /// The ring, which is still there, has that entry before its end.
+impl Reader for UsedEntries {
+    /// Id and length.
+    type Report = (u32, u32);
+
     #[inline(always)]
-    unsafe fn at(self, n: usize) -> (u32, u32) {
+    unsafe fn at<const LEN: bool>(&self, n: usize) -> (u32, u32) {
         // SAFETY: within the ring, by the caller's word.
         let id = unsafe { self.0.add(2 * n) };
         // SAFETY: an entry is two words.
@@ -345,23 +339,18 @@ impl UsedEntries {
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
         let id = unsafe { id.as_ref() }.read_once(Ordering::Relaxed);
         // SAFETY: as above.
-        let len = unsafe { len.as_ref() }.read_once(Ordering::Relaxed);
-        (id, len)
-    }
-}
-
-impl Reader for UsedEntries {
-    #[inline(always)]
-    unsafe fn expect(&self, n: usize, id: usize) -> Result<u32, bool> {
-        // SAFETY: the caller's word.
-        let (used, len) = unsafe { self.at(n) };
-        if used as usize == id { Ok(len) } else { Err(true) }
+        let len = unsafe { len.as_ref() };
+        (id, if LEN { len.read_once(Ordering::Relaxed) } else { 0 })
     }
 
     #[inline(always)]
-    unsafe fn nth(&self, n: usize) -> Option<(u32, u32)> {
-        // SAFETY: the caller's word.
-        Some(unsafe { self.at(n) })
+    fn len_of(&self, (used, len): (u32, u32), id: usize) -> Option<u32> {
+        (used as usize == id).then_some(len)
+    }
+
+    #[inline(always)]
+    fn fields(&self, report: (u32, u32)) -> Option<(u32, u32)> {
+        Some(report)
     }
 }
 
