@@ -153,7 +153,6 @@ impl<T: Transport> TxQueue<T> {
             }
             // SAFETY: the ring has taken over the slot.
             unsafe { batch.sent_all() };
-            self.buffers.published.set_busy(true);
             if ring.publish() { self.notify(1) } else { 1 }
         })
     }
@@ -162,6 +161,20 @@ impl<T: Transport> TxQueue<T> {
     /// [`SLOW`] for a call that is one for [`Self::send_slow`], unless `READY` says that buffers were taken back for it.
     #[inline(never)]
     fn send_ring<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
+        if self.buffers.looks {
+            return self.send_looking::<PACKED, READY>(batch);
+        }
+        self.send_with::<PACKED, READY, false>(batch)
+    }
+
+    /// [`Self::send_ring`] with a look at each frame's length or header.
+    #[inline(never)]
+    fn send_looking<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
+        self.send_with::<PACKED, READY, true>(batch)
+    }
+
+    #[inline(always)]
+    fn send_with<const PACKED: bool, const READY: bool, const LOOKS: bool>(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len();
         if !READY && self.is_slow() {
             return SLOW;
@@ -174,13 +187,13 @@ impl<T: Transport> TxQueue<T> {
             if !READY && ring.free() < self.buffers.keep_free + count {
                 return SLOW;
             }
-            let sent = self.buffers.send_run(ring, batch);
+            let buffers = &mut self.buffers;
+            let sent = if LOOKS { buffers.send_run(ring, batch) } else { buffers.send_run_clearing(ring, batch) };
             if sent < count {
                 return sent;
             }
             // SAFETY: the ring has taken over the slots of all of them.
             unsafe { batch.sent_all() };
-            self.buffers.published.set_busy(true);
             (sent, ring.publish())
         });
         if wants { self.notify(sent) } else { sent }
@@ -405,6 +418,7 @@ impl<T: Transport> TxBuffers<T> {
         unsafe { *slots.of(id) = Some(slot) };
         ring.post_next(id, address, total);
         self.published.add(1, more.into());
+        self.published.set_busy(true);
         true
     }
 
@@ -466,17 +480,6 @@ impl<T: Transport> TxBuffers<T> {
         (sending.taken(), unknown)
     }
 
-    /// Sends frames as [`Self::send_one`] does, up to the first that is not such, or the end of the ring. Returns their number.
-    #[inline(always)]
-    fn send_run<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
-        if self.looks {
-            return self.send_run_looking(ring, packets);
-        }
-        // A device without an MTU.
-        // SAFETY: the room for a header of a usual frame, which belongs to the packet.
-        self.send_run_with::<_, false>(ring, packets, |head| unsafe { clear_header(head) })
-    }
-
     /// Looks whether the next burst's headers are clear: where the first says something, as after a receive, a look at the others
     /// would be for nothing.
     fn look_at_header(&mut self, packets: &[Packet]) {
@@ -489,15 +492,22 @@ impl<T: Transport> TxBuffers<T> {
         }
     }
 
-    /// [`Self::send_run`] for a device with an MTU, or where most headers are clear.
+    /// Sends frames as [`Self::send_one`] does, up to the first that is not such, or the end of the ring. Returns their number.
     #[inline(never)]
-    fn send_run_looking<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+    fn send_run<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
         // SAFETY: the room for a header of a usual frame, which belongs to the packet.
         let clear = |head| unsafe { make_clear(head) };
         if self.usual_frame.limit == UsualFrame::NO_LIMIT {
             return self.send_run_with::<_, false>(ring, packets, clear);
         }
         self.send_run_with::<_, true>(ring, packets, clear)
+    }
+
+    /// [`Self::send_run`] for a device without an MTU, where most headers are not clear.
+    #[inline(always)]
+    fn send_run_clearing<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+        // SAFETY: the room for a header of a usual frame, which belongs to the packet.
+        self.send_run_with::<_, false>(ring, packets, |head| unsafe { clear_header(head) })
     }
 
     /// `clear` clears the room for a header, which belongs to the packet. Frames are `LIMITED`
@@ -522,6 +532,7 @@ impl<T: Transport> TxBuffers<T> {
             Some(((head as u64).wrapping_add(usual.delta), more))
         });
         self.published.add(sent as u64, beyond);
+        self.published.set_busy(true);
         sent
     }
 
