@@ -249,16 +249,15 @@ impl<T: Transport> RxQueue<T> {
                 self.next = Next::Look;
                 return Then::More;
             };
-            if run.count < 2 {
-                self.next = Next::Look;
+            if run.count < room {
+                if run.count < 2 {
+                    self.next = Next::Look;
+                }
+                if ring.has_more(run) || run.count == 0 && !self.buffers.has_nothing_to_do(ring) {
+                    return Then::More;
+                }
             }
-            if run.count == room || run.count > 0 && !ring.has_more(run) {
-                return if ring.free() >= self.buffers.refill_at { Then::Refill } else { Then::Nothing };
-            }
-            if run.count == 0 && !ring.has_more(run) && self.buffers.has_nothing_to_do(ring) {
-                return Then::Nothing;
-            }
-            Then::More
+            if ring.free() >= self.buffers.refill_at { Then::Refill } else { Then::Nothing }
         })
     }
 
@@ -598,11 +597,11 @@ impl RxBuffers {
         let translation = &*self.translation;
         let mut left = fresh.len();
         while left > 0 {
-            let mut slots = self.slots.view();
+            let (mut slots, top) = (self.slots.view(), fresh.as_ptr().wrapping_add(left));
             // By value: what it refers to would be read from the stack anew for each buffer.
             let each = move |n, id| {
                 // SAFETY: a run of `left` at most.
-                let slot = unsafe { *fresh.get_unchecked(left - 1 - n) };
+                let slot = unsafe { *top.wrapping_sub(n + 1) };
                 // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
                 unsafe { *slots.of(id) = Some(slot) };
                 Some((address(slot, translation), 0))
