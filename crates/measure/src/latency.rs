@@ -22,6 +22,9 @@ const BUCKETS: usize = 8192;
 pub struct Latency {
     counts: Box<[u64; BUCKETS]>,
     sum: u128,
+    /// The first, and the sum of the squares of what all differ from it by.
+    first: f64,
+    squares: f64,
     min: u64,
     /// The greatest less `min`.
     span: u64,
@@ -64,13 +67,15 @@ impl Latency {
     /// Creates an empty one.
     #[must_use]
     pub fn new() -> Self {
-        Self { counts: Box::new([0; BUCKETS]), sum: 0, min: u64::MAX, span: 0, last: 0.0, jitter: 0.0 }
+        let counts = Box::new([0; BUCKETS]);
+        Self { counts, sum: 0, first: 0.0, squares: 0.0, min: u64::MAX, span: 0, last: 0.0, jitter: 0.0 }
     }
 
     /// Forgets all times.
     pub fn clear(&mut self) {
         self.counts.fill(0);
-        (self.sum, self.min, self.span, self.last, self.jitter) = (0, u64::MAX, 0, 0.0, 0.0);
+        (self.sum, self.first, self.squares) = (0, 0.0, 0.0);
+        (self.min, self.span, self.last, self.jitter) = (u64::MAX, 0, 0.0, 0.0);
     }
 
     /// Counts a time; 0 ticks as 1, and more than 2^48 as that.
@@ -94,6 +99,7 @@ impl Latency {
         // Half of what it holds is left for those that come one by one.
         *count = count.saturating_add(frames - 1).min(u64::MAX >> 1);
         self.sum = self.sum.saturating_add(u128::from(ticks) * u128::from(frames - 1));
+        self.squares += (float(ticks) - self.first).powi(2) * weight(frames - 1);
         self.jitter *= left(frames - 1);
     }
 
@@ -115,6 +121,9 @@ impl Latency {
         let [ours, theirs] = [self.frames(), other.frames()];
         self.widen(other.min);
         self.widen(other.min + other.span);
+        // What theirs differ by from our first, squared: each from their first, and that from ours.
+        let (apart, beyond) = (other.first - self.first, sum(other.sum) - other.first * theirs);
+        self.squares += other.squares + apart * (2.0 * beyond + apart * theirs);
         for (count, more) in self.counts.iter_mut().zip(&*other.counts) {
             *count = count.saturating_add(*more).min(u64::MAX >> 1);
         }
@@ -122,15 +131,14 @@ impl Latency {
         self.jitter = (self.jitter * ours + other.jitter * theirs) / (ours + theirs);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a weight")]
     fn frames(&self) -> f64 {
-        self.counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count)) as f64
+        weight(self.counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count)))
     }
 
     #[inline(always)]
     fn widen(&mut self, ticks: u64) {
         if self.min == u64::MAX {
-            (self.min, self.span, self.last) = (ticks, 0, float(ticks));
+            (self.min, self.span, self.last, self.first) = (ticks, 0, float(ticks), float(ticks));
         } else if ticks < self.min {
             self.span += self.min - ticks;
             self.min = ticks;
@@ -142,14 +150,16 @@ impl Latency {
     /// For a loop that records times within those recorded before.
     #[inline(always)]
     pub(crate) fn recorder(&mut self) -> Recorder<'_> {
-        let Self { counts, sum, min, span, last, jitter } = self;
+        let Self { counts, sum, first, squares, min, span, last, jitter } = self;
         let (before, smoothed) = (*last, *jitter);
         // Times of a hand-over are known by 32 bits: what is longer goes the long way.
         let (min, span) = match u64::from(u32::MAX).checked_sub(*min) {
             Some(most) => (*min, (*span).min(most)),
             None => (u64::MAX, 0),
         };
-        Recorder { counts, all: sum, min, span, sum: 0, at_end: (last, jitter), last: before, jitter: smoothed }
+        let squared = *squares;
+        let (first, at_end) = (*first, (last, jitter, squares));
+        Recorder { counts, all: sum, min, span, sum: 0, first, squared, at_end, last: before, jitter: smoothed }
     }
 
     /// Returns the figures; `None` if nothing was recorded.
@@ -173,9 +183,9 @@ impl Latency {
             });
             at.map_or(max, middle).clamp(min, max)
         };
-        let squares = |(bucket, count): (usize, &u64)| *count as f64 * (middle(bucket).clamp(min, max) - mean).powi(2);
-        let variance =
-            self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(squares).sum::<f64>() / count as f64;
+        let variance = self.squares / count as f64 - (mean - self.first).powi(2);
+        // Rounded, equal times would differ.
+        let most = (max - mean) * (mean - min);
         let [p50, p90, p99, p999] = [500, 900, 990, 999].map(quantile);
         Some(Summary {
             count,
@@ -186,7 +196,7 @@ impl Latency {
             p99,
             p999,
             max,
-            deviation: variance.sqrt(),
+            deviation: variance.clamp(0.0, most.max(0.0)).sqrt(),
             pdv: p999 - min,
             jitter: self.jitter,
         })
@@ -232,10 +242,12 @@ fn left(differences: u64) -> f64 {
 pub(crate) struct Recorder<'a> {
     counts: &'a mut [u64; BUCKETS],
     all: &'a mut u128,
-    at_end: (&'a mut f64, &'a mut f64),
+    at_end: (&'a mut f64, &'a mut f64, &'a mut f64),
     min: u64,
     span: u64,
     sum: u64,
+    first: f64,
+    squared: f64,
     last: f64,
     jitter: f64,
 }
@@ -253,6 +265,8 @@ impl Recorder<'_> {
         let time = float(ticks);
         self.counts[bucket(time)] += 1;
         self.sum += ticks;
+        let from_first = time - self.first;
+        self.squared += from_first * from_first;
         self.jitter += ((time - self.last).abs() - self.jitter) * (1.0 / 16.0);
         self.last = time;
     }
@@ -260,8 +274,18 @@ impl Recorder<'_> {
     #[inline(always)]
     pub(crate) fn save(self) {
         *self.all += u128::from(self.sum);
-        (*self.at_end.0, *self.at_end.1) = (self.last, self.jitter);
+        (*self.at_end.0, *self.at_end.1, *self.at_end.2) = (self.last, self.jitter, self.squared);
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a weight")]
+fn weight(frames: u64) -> f64 {
+    frames as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a mean")]
+fn sum(ticks: u128) -> f64 {
+    ticks as f64
 }
 
 /// A time up to [`LONGEST`], exactly.
