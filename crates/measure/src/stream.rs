@@ -6,7 +6,7 @@ use crate::{Kind, Latency, Seen, Summary, Tag, Verdict, WINDOW, Window};
 /// Entries of [`HandOvers`].
 const FRAMES: usize = 1 << WINDOW.trailing_zeros();
 
-/// A stream where it arrives: the numbers that came, and how long their frames took. At most 492 KiB with its [`HandOvers`].
+/// A stream where it arrives: the numbers that came, and how long their frames took. At most 496 KiB with its [`HandOvers`].
 ///
 /// ```
 /// use measure::{HandOvers, Kind, Stream, TagWriter};
@@ -239,7 +239,7 @@ const _: () = assert!(
         + size_of::<HandOvers>()
         + FRAMES * size_of::<u32>()
         + Marks::BYTES
-        <= 492 << 10
+        <= 496 << 10
 );
 
 /// Ticks from a time, of which the lower half is known, to `now`: less than 2^32.
@@ -300,7 +300,7 @@ impl HandOvers {
     }
 
     /// Returns when a frame was handed over, in ticks; of one before the last [`WINDOW`] to within 1,024 frames, as if these had come at one
-    /// rate. `None` if it was not yet, or two million frames ago.
+    /// rate but for pauses of 2^20 ticks or more. `None` if it was not yet, or two million frames ago.
     #[must_use]
     pub fn whole_time(&self, number: u32) -> Option<u64> {
         let back = u64::from(lower(self.next).wrapping_sub(1).wrapping_sub(number));
