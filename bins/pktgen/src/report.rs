@@ -5,7 +5,7 @@ use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Sent;
 use crate::receive::Arrivals;
 use crate::transmit::Port;
-use crate::trial::figures::{Rates, percent, span};
+use crate::trial::figures::{Rates, overrun_percent, percent, span};
 use crate::trial::report::{shortfall, whole};
 use cli::args::RunOptions;
 use cli::exit::Failure;
@@ -147,13 +147,16 @@ impl Transmitted<'_> {
         Rates::of(self.asked[by.port].all, [by.handed(), by.missed()], self.seconds(by))
     }
 
-    /// Percent of the frames due that a port did not offer, where there is a rate: of the stream that was offered least of its own.
+    /// Percent by which a port offered less than asked for, where there is a rate: of the frames due, of the stream that was offered least of
+    /// its own; or as the last were sent late.
     fn short_percent(&self, by: &SentBy) -> Option<f64> {
         let short = |[sent, missed]: [u64; 2]| percent(missed, sent + missed);
         let Asked { all, streams, .. } = &self.asked[by.port];
         let of_stream = |(sent, asked): (&Sent, &Option<f64>)| asked.map(|_| short([sent.handed, sent.missed]));
         let streams = by.streams.iter().zip(streams).filter_map(of_stream);
-        streams.chain(all.map(|_| short([by.handed(), by.missed()]))).reduce(f64::max)
+        let to_last = self.clock.nanoseconds(by.ticks) / 1e9;
+        let late = all.and_then(|_| overrun_percent(to_last, (self.limits, self.cut || by.is_cut), by.handed()));
+        streams.chain(all.map(|_| short([by.handed(), by.missed()]))).chain(late).reduce(f64::max)
     }
 
     /// Says which ports have offered less of their rates than all but so many percent, or nothing to tell by.

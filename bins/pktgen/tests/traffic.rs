@@ -74,7 +74,7 @@ fn sizes_of_streams_with_rates_are_weighed_by_these() {
     let all = report(&[&RUN[..], &common, &[path(&own)]].concat());
     assert!((all["mean_size"].as_f64().unwrap() - 1048.0 / 3.0).abs() < 0.1, "{all}");
     assert_eq!(all["directions"][0]["floor"]["size"], 349.0);
-    assert_eq!(all["warnings"], json!([]));
+    assert!(!all["warnings"].to_string().contains("floor"), "{all}");
     // Beside one that is sent as fast as can be, nobody knows.
     let all = report(&[&RUN[..], &common, &[path(&with_another)]].concat());
     assert_eq!([&all["mean_size"], &all["directions"][0]["floor"]], [&Value::Null; 2]);

@@ -241,12 +241,16 @@ impl Figures {
         self.all.rates(self.asked(setting).0, self.seconds(setting))
     }
 
-    /// Percent of the frames due that were not offered, where there is a rate: of the stream that was offered least of its own.
+    /// Percent by which less was offered than asked for, where there is a rate: of the frames due, of the stream that was offered least of its
+    /// own; or as the last were sent late.
     pub(crate) fn short_percent(&self, setting: &Setting<'_>) -> Option<f64> {
         let (all, streams) = self.asked(setting);
         let of_stream = |(counted, asked): (&Counted, &Option<f64>)| asked.map(|_| counted.short_percent());
         let streams = self.streams.iter().zip(&streams).filter_map(of_stream);
-        self.ticks.and(streams.chain(all.map(|_| self.all.short_percent())).reduce(f64::max))
+        let ends = (setting.limits, setting.cut || self.is_cut);
+        let late = || overrun_percent(setting.clock.nanoseconds(self.ticks?) / 1e9, ends, self.all.verdict.sent);
+        let late = all.and_then(|_| late()).filter(|_| !self.is_steered);
+        self.ticks.and(streams.chain(all.map(|_| self.all.short_percent())).chain(late).reduce(f64::max))
     }
 }
 
@@ -346,16 +350,29 @@ impl Rates {
 
 /// Seconds over which rates hold of what a port sent and missed, if `to_last` of them passed up to the last hand-over, and it may have been
 /// cut.
-pub(crate) fn span(to_last: f64, asked: Option<f64>, (limits, cut): (Limits, bool), [sent, missed]: [u64; 2]) -> f64 {
-    let by_time = limits.duration.filter(|_| !cut && limits.count.is_none_or(|count| sent < count));
+pub(crate) fn span(to_last: f64, asked: Option<f64>, ends: (Limits, bool), [sent, missed]: [u64; 2]) -> f64 {
+    let by_time = ended_by_time(ends, sent);
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     let due = (sent + missed) as f64;
     let seconds = match (asked, by_time) {
         (None, _) => to_last,
-        (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
+        (Some(_), Some(time)) => to_last.max(time),
         (Some(asked), None) => to_last.max(due / asked),
     };
     seconds.max(1e-9)
+}
+
+/// Percent by which the time up to the last hand-over is longer than asked for, where that ended it: frames that were due within it were sent
+/// behind it, which is less a second.
+pub(crate) fn overrun_percent(to_last: f64, ends: (Limits, bool), sent: u64) -> Option<f64> {
+    let time = ended_by_time(ends, sent)?;
+    Some((1.0 - time / to_last.max(time)) * 100.0)
+}
+
+/// Seconds that were asked for, if they ended what has sent so many frames, and may have been cut.
+fn ended_by_time((limits, cut): (Limits, bool), sent: u64) -> Option<f64> {
+    let by_time = limits.duration.filter(|_| !cut && limits.count.is_none_or(|count| sent < count));
+    by_time.map(|time| time.as_secs_f64()).filter(|time| *time > 0.0)
 }
 
 /// What became of frames without tag, of which so many were sent and so many came.
@@ -367,4 +384,23 @@ fn of_number(sent: u64, arrived: u64) -> Verdict {
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub(crate) fn percent(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 * 100.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_sent_after_the_time_is_less_a_second() {
+        let limits = |count| Limits { duration: Some(Duration::from_secs(5)), count };
+        let late = |to_last, count, cut| overrun_percent(to_last, (limits(count), cut), 5000);
+        assert_eq!([late(4.99, None, false), late(5.0, None, false)], [Some(0.0); 2]);
+        // 5,000 frames in 5.5 s.
+        let offered =
+            Rates::of(Some(1000.0), [5000, 0], span(5.5, Some(1000.0), (limits(None), false), [5000, 0])).offered;
+        assert!((late(5.5, None, false).unwrap() - (1.0 - offered / 1000.0) * 100.0).abs() < 1e-9, "{offered}");
+        // What ended otherwise took the time that it took.
+        assert_eq!([late(5.5, Some(5000), false), late(5.5, None, true)], [None; 2]);
+    }
 }

@@ -212,7 +212,11 @@ pub(crate) fn shortfall(percent: f64, missed: u64, port: &PortTotals) -> String 
         0 => "which this machine or the port was too slow or too busy for",
         _ => "as its link went down",
     };
-    format!("offered {percent:.2} % less than its rate: {} missed, {why}", counted(missed, "frame"))
+    let what = match missed {
+        0 => "its last frames were sent after its time".to_owned(),
+        missed => format!("{} missed", counted(missed, "frame")),
+    };
+    format!("offered {percent:.2} % less than its rate: {what}, {why}")
 }
 
 /// Nanoseconds as microseconds, to a hundredth.
