@@ -107,7 +107,7 @@ pub(crate) struct RxArgs {
     #[arg(long, value_name = "HOW")]
     pub(crate) idle: Option<IdleMode>,
 
-    /// Leave the checksums of UDP of frames that arrive unread, for streams in which they are wrong, and for less work at the highest rates;
+    /// Leave the checksums of frames that arrive unread, for streams in which they are wrong, and for less work at the highest rates;
     /// then damage in a frame is not seen
     #[arg(long)]
     pub(crate) no_verify: bool,

@@ -3,10 +3,10 @@
 mod arrivals;
 
 use crate::host::Host;
-use crate::tail::{Tail, is_damaged};
+use crate::tail::{Tail, checked};
 use cli::lane::Tally;
 use lcore::{Clock, Function, Loop, PacedRx};
-use measure::{End, Tag, Verdict};
+use measure::{Checked, End, Tag, Verdict};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub(crate) struct Sink {
     /// Checksums of UDP are verified, and frames in which they are wrong.
     verifies: bool,
     pub(crate) damaged: u64,
+    /// Frames of streams without a checksum that is read.
+    pub(crate) unread: u64,
     pub(crate) tally: Tally,
     pub(crate) verdict: Arc<PublishedVerdict>,
     /// What answers for the port's addresses, and by which queue.
@@ -113,6 +115,7 @@ impl Sink {
             ends: 0,
             verifies,
             damaged: 0,
+            unread: 0,
             tally: Tally::new(Some((port, 0)), None),
             verdict: Arc::default(),
             host: None,
@@ -129,13 +132,15 @@ impl Sink {
     fn look(&mut self, batch: &Batch) {
         let mut tail = Tail::default();
         for frame in frames(batch) {
-            if self.verifies && is_damaged(frame) {
+            let checked = if self.verifies { checked(frame) } else { Checked::Right };
+            if checked == Checked::Wrong {
                 self.damaged += 1;
                 continue;
             }
             let end = tail.of(frame);
             match Tag::find(end) {
                 Some(tag) => {
+                    self.unread += u64::from(checked == Checked::Unread);
                     if let Some(stream) = self.stream(tag.stream) {
                         stream.saw(tag.number);
                     }

@@ -59,8 +59,9 @@ pub(crate) struct Received {
     pub(crate) foreign: u64,
     /// Frames that said how many there were.
     pub(crate) ends: u64,
-    /// Frames with a wrong checksum of UDP, if that was verified.
+    /// Frames with a wrong checksum, if that was verified, and those of streams that have none that is read.
     pub(crate) damaged: u64,
+    pub(crate) unread: u64,
     pub(crate) verified: bool,
 }
 
@@ -247,9 +248,11 @@ struct RxReport<'a> {
     clock: ClockReport,
     /// Frames that are not of a pktgen.
     foreign: u64,
-    /// Frames with a wrong checksum of UDP, and those of all streams with a number that was not sent.
+    /// Frames with a wrong checksum, and those of all streams with a number that was not sent.
     damaged: u64,
-    /// The checksums of UDP of what arrived were read.
+    /// Frames of streams that have no checksum that is read.
+    unread: u64,
+    /// The checksums of what arrived were read.
     verified: bool,
     /// Frames that said how many there were of a stream.
     ends: u64,
@@ -412,7 +415,15 @@ pub(crate) fn received(
     let consumed = totals.counters.rx_packets;
     let numbered = received.numbered();
     let damaged = received.damaged + numbered.impossible;
-    let warnings: Vec<String> = clock.warning().into_iter().chain(totals.link_warnings()).collect();
+    let mut warnings: Vec<String> = clock.warning().into_iter().chain(totals.link_warnings()).collect();
+    if received.unread > 0 {
+        let unread = cli::human::counted(received.unread, "frame");
+        warnings.push(format!("{unread} of streams came without a checksum that is read: damage in them is not seen"));
+    }
+    if streams.iter().any(|(_, stream)| stream.sent().is_none()) {
+        let what = "so that what was lost behind its last frame is not known";
+        warnings.push(format!("of a stream no frame came that says how many were sent, {what}"));
+    }
     if options.json {
         let stream = |(port, stream): &(usize, Arrivals)| RxStreamReport {
             stream: format!("{:04x}", stream.stream),
@@ -430,6 +441,7 @@ pub(crate) fn received(
             clock,
             foreign: *foreign,
             damaged,
+            unread: received.unread,
             verified: *verified,
             ends: *ends,
             numbered: numbered.into(),

@@ -240,10 +240,11 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         vec![format!("{known}, damaged {damaged}, foreign frames {foreign}")]
     };
     let mut received = report::Received { verified: !args.no_verify, ..report::Received::default() };
-    let end = |Sink { port, rx, tally, streams, foreign, ends, damaged, host, .. }| {
+    let end = |Sink { port, rx, tally, streams, foreign, ends, damaged, unread, host, .. }| {
         received.streams.extend(streams.into_iter().map(|stream| (port, stream)));
         (received.foreign, received.ends) = (received.foreign + foreign, received.ends + ends);
         received.damaged += damaged;
+        received.unread += unread;
         tally.end(Some(rx.queue), host.map(|host| host.1))
     };
     let run = Run {

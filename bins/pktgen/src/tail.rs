@@ -1,6 +1,6 @@
-//! A frame that arrived: its end, where its tag is, and whether it is damaged.
+//! A frame that arrived: its end, where its tag is, and what its checksum says of it.
 
-use measure::{Kind, is_intact};
+use measure::{Checked, Kind, check};
 use mempool::Packet;
 
 /// Room for the longest tag, should it lie in several buffers.
@@ -33,16 +33,17 @@ impl Tail {
     }
 }
 
-/// Whether the checksum of a frame of UDP is wrong.
+/// What its checksum says of a frame.
 #[inline(always)]
-pub(crate) fn is_damaged(frame: &[Packet]) -> bool {
+pub(crate) fn checked(frame: &[Packet]) -> Checked {
     match frame {
-        [packet] => !is_intact(packet.data(), []),
-        _ => is_any_damaged(frame),
+        [packet] => check(packet.data(), []),
+        _ => check_several(frame),
     }
 }
 
 #[inline(never)]
-fn is_any_damaged(frame: &[Packet]) -> bool {
-    frame.split_first().is_some_and(|(first, more)| !is_intact(first.data(), more.iter().map(Packet::data)))
+fn check_several(frame: &[Packet]) -> Checked {
+    let pieces = frame.split_first();
+    pieces.map_or(Checked::Unread, |(first, more)| check(first.data(), more.iter().map(Packet::data)))
 }

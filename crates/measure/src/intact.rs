@@ -33,6 +33,24 @@ const ICMP_HEADER: usize = 8;
 #[inline(always)]
 #[must_use]
 pub fn is_intact<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) -> bool {
+    check(first, more) != Checked::Wrong
+}
+
+/// What the checksum of a frame says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// It is right.
+    Right,
+    /// It is wrong.
+    Wrong,
+    /// There is none that is read, or it does not cover what is there.
+    Unread,
+}
+
+/// The same as [`is_intact`], with what has no checksum told apart.
+#[inline(always)]
+#[must_use]
+pub fn check<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) -> Checked {
     // What most frames are: UDP over IPv4 in one piece, whole, neither tagged nor padded.
     if let Some(head) = first.first_chunk::<42>()
         && head[12..15] == [0x08, 0, 0x45]
@@ -43,14 +61,18 @@ pub fn is_intact<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) 
     {
         let pseudo = u64::from(u16::from_le_bytes([0, UDP])) + u64::from(u16::from_le_bytes([head[38], head[39]]));
         // Addresses and datagram are one piece.
-        return head[40..42] == [0, 0]
-            || match <&[u8; SHORTEST]>::try_from(first) {
-                // Of a length that is known there is no loop.
-                Ok(shortest) => is_right(pseudo, &shortest[26..]),
-                Err(_) => is_right(pseudo, &first[26..]),
-            };
+        let is_right = match <&[u8; SHORTEST]>::try_from(first) {
+            // Of a length that is known there is no loop.
+            Ok(shortest) => is_right(pseudo, &shortest[26..]),
+            Err(_) => is_right(pseudo, &first[26..]),
+        };
+        return match head[40..42] {
+            [0, 0] => Checked::Unread,
+            _ if is_right => Checked::Right,
+            _ => Checked::Wrong,
+        };
     }
-    is_other_intact(first, &mut more.into_iter())
+    check_other(first, &mut more.into_iter())
 }
 
 /// Whether the sum of words of 16 bits is 0xffff (RFC 1071) of bytes, 8 at least, and of what is in `sum`. Words are added four at a time and in
@@ -70,8 +92,12 @@ fn is_right(mut sum: u64, bytes: &[u8]) -> bool {
 }
 
 #[inline(never)]
-fn is_other_intact<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> bool {
-    checked(first, more).unwrap_or(true)
+fn check_other<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> Checked {
+    match checked(first, more) {
+        Some(true) => Checked::Right,
+        Some(false) => Checked::Wrong,
+        None => Checked::Unread,
+    }
 }
 
 /// Where what is not Ethernet begins in a frame, behind up to two VLAN tags.

@@ -37,7 +37,7 @@ mod window;
 
 pub use clock::{Bracket, Clock};
 pub use error::Error;
-pub use intact::is_intact;
+pub use intact::{Checked, check, is_intact};
 pub use latency::{Latency, Summary};
 pub use pacing::{Pacer, Pattern};
 pub use rate::{Load, Rate};

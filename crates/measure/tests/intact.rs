@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use measure::is_intact;
+use measure::{Checked, check, is_intact};
 use proptest::prelude::*;
 
 /// The complement of the sum of RFC 1071, a byte at a time.
@@ -78,6 +78,7 @@ proptest! {
             is_intact(&frame[..cuts[0]], [&frame[cuts[0]..cuts[1]], &frame[cuts[1]..]])
         };
         prop_assert!(is_intact(&whole, []) && in_pieces(&whole));
+        prop_assert_eq!(check(&whole, []), Checked::Right);
         let mut changed = whole.clone();
         let at = begin + usize::from(bit / 8) % (end - begin);
         changed[at] ^= 1 << (bit % 8);
@@ -117,6 +118,7 @@ proptest! {
             other[at] = byte;
             other[begin + 9] ^= 0xff;
             prop_assert!(is_intact(&other, []), "byte {}", at);
+            prop_assert_eq!(check(&other, []), Checked::Unread, "byte {}", at);
         }
     }
 }

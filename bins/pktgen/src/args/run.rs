@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) count: Option<u64>,
 
-    /// Leave the checksums of UDP of frames that arrive unread, which costs less at the highest rates; then damage in a frame is not seen
+    /// Leave the checksums of frames that arrive unread, which costs less at the highest rates; then damage in a frame is not seen
     #[arg(long)]
     pub(crate) no_verify: bool,
 

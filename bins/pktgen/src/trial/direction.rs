@@ -7,11 +7,11 @@ use super::spread::Spread;
 use super::teach::Teacher;
 use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
-use crate::tail::{Tail, is_damaged};
+use crate::tail::{Tail, checked};
 use cli::counters::Counters;
 use cli::lane::{Ended, Tally};
 use lcore::{Clock, PacedRx};
-use measure::{HandOvers, Stream, Tag, Verdict, Window, is_intact};
+use measure::{Checked, HandOvers, Stream, Tag, Verdict, Window, check};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxCounters, RxQueue, TxQueue};
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) verified: Vec<bool>,
     /// Frames whose checksum is wrong, and those that the queue refused before any counted.
     pub(super) damaged: u64,
+    /// Frames of streams that count whose checksums are not read any more.
+    pub(super) unread: u64,
     refused_before: u64,
     /// What was sent in the warm-up, once it is over, and what arrived of that at the only queue pair.
     pub(crate) opening: Option<Sent>,
@@ -117,6 +119,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             verifies: false,
             verified: vec![false; lane.streams()],
             damaged: 0,
+            unread: 0,
             refused_before: 0,
             opening: None,
             opening_arrived: Window::new(),
@@ -131,7 +134,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
-    /// Verifies the checksum of each frame of UDP that arrives, of streams whose own are right.
+    /// Verifies the checksum of each frame that arrives, of streams whose own are right.
     pub(crate) fn verify(mut self, wanted: bool) -> Self {
         if wanted {
             self.verified = self.lane.verifiable();
@@ -141,10 +144,15 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     }
 
     /// Whether a frame that arrived is not as it was sent, by a checksum that was right then. `number` is that of a stream in its tag, from
-    /// the first of its sender on.
+    /// the first of its sender on. One that had such a checksum, and has none that is read, is counted.
     #[inline(always)]
-    pub(super) fn is_damaged(&self, frame: &[Packet], number: impl FnOnce() -> Option<u16>) -> bool {
-        self.verifies && is_damaged(frame) && !number().is_some_and(|number| self.may_be_wrong(number))
+    pub(super) fn is_damaged(&mut self, frame: &[Packet], number: Option<u16>) -> bool {
+        let checked = if self.verifies { checked(frame) } else { Checked::Right };
+        if checked == Checked::Right || number.is_some_and(|number| self.may_be_wrong(number)) {
+            return false;
+        }
+        self.unread += u64::from(checked == Checked::Unread && number.is_some_and(|number| number >= COUNTED));
+        checked == Checked::Wrong
     }
 
     /// Whether the checksums of a stream may be wrong as they are sent. Those of probes and the like are as those of any stream that counts.
@@ -202,7 +210,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             Some(spread) => spread.begin_counting(now),
             None => self.streams.iter_mut().for_each(|stream| stream.begin(now)),
         }
-        (self.foreign, self.arrived, self.damaged) = (0, 0, 0);
+        (self.foreign, self.arrived, self.damaged, self.unread) = (0, 0, 0, 0);
         self.refused_before = self.refused();
     }
 
@@ -222,7 +230,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self.lane.clear(now);
         // At the end it is noted already.
         self.sent.iter_mut().flatten().for_each(|sent| sent.missed = 0);
-        (self.foreign, self.damaged) = (0, 0);
+        (self.foreign, self.damaged, self.unread) = (0, 0, 0);
         self.refused_before = self.refused();
     }
 
@@ -291,7 +299,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     #[inline(always)]
     fn look(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
         let ([stream], How::Tags) = (&mut self.streams[..], self.how) else { return self.look_apart(batch, clock) };
-        if self.verifies && !batch.iter().all(|packet| is_intact(packet.data(), [])) {
+        if self.verifies && !batch.iter().all(|packet| check(packet.data(), []) == Checked::Right) {
             return self.look_apart(batch, clock);
         }
         let frames = batch.iter().map(Packet::data);
@@ -326,7 +334,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         for frame in frames(batch) {
             let mut tail = Tail::default();
             let end = tail.of(frame);
-            if self.is_damaged(frame, || Some(Tag::find(end)?.stream.wrapping_sub(self.base))) {
+            let number = if self.verifies { Tag::find(end) } else { None };
+            if self.is_damaged(frame, number.map(|tag| tag.stream.wrapping_sub(self.base))) {
                 self.damaged += 1;
                 continue;
             }

@@ -62,6 +62,8 @@ pub(crate) struct Figures {
     pub(crate) last_lost: Option<u64>,
     /// Frames that the queue refused, or whose checksum is wrong.
     pub(crate) damaged: u64,
+    /// Frames of verified streams that have no checksum that is read any more.
+    pub(crate) unread: u64,
     /// Of which streams checksums were read.
     verified: Vec<bool>,
     /// All streams together, and each.
@@ -86,7 +88,7 @@ impl Figures {
     /// Returns them with the direction's queues.
     pub(crate) fn of<R: RxQueue, T: TxQueue>(mut direction: Direction<R, T>) -> (Self, R, T) {
         direction.look_at_clears();
-        let (untagged, damaged) = (direction.untagged(), direction.damaged());
+        let (untagged, damaged, unread) = (direction.untagged(), direction.damaged(), direction.unread);
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived.received()));
         let [queue, queues] = direction.queue();
         let Direction {
@@ -147,6 +149,7 @@ impl Figures {
             opening,
             last_lost,
             damaged,
+            unread,
             verified,
             all,
             streams: streams_of,
@@ -175,6 +178,7 @@ impl Figures {
         (self.lateness, self.away) = (self.lateness.max(other.lateness), self.away.max(other.away));
         self.in_bursts += other.in_bursts;
         self.damaged += other.damaged;
+        self.unread += other.unread;
         // Numbers of different senders have no order.
         (self.opening, self.last_lost) = (None, None);
         self.verified.iter_mut().zip(other.verified).for_each(|(all, one)| *all &= one);

@@ -143,6 +143,11 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     for (figures, [from, to]) in all.iter().zip(setting.names) {
         let waits = setting.args.traffic.kind().and_then(|_| unknown_waits(&figures.all));
         warnings.extend(waits.map(|waits| format!("{from} > {to}: {waits}")));
+        if figures.unread > 0 {
+            let unread = counted(figures.unread, "frame");
+            let why = "it was hidden, or damage is where it is found";
+            warnings.push(format!("{from} > {to}: {unread} came without the checksum of their streams, so {why}"));
+        }
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
             let words = shortfall(short, figures.all.missed, &totals.ports[figures.from]);

@@ -196,7 +196,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             let mut tail = Tail::default();
             let tag = Tag::find(tail.of(frame));
             let group = self.spread.as_deref().map(|spread| &spread.group);
-            if self.is_damaged(frame, || Some(group?.place(tag?.stream)?.1)) {
+            let number = group.zip(tag).and_then(|(group, tag)| group.place(tag.stream));
+            if self.is_damaged(frame, number.map(|(_, stream)| stream)) {
                 self.damaged += 1;
                 continue;
             }

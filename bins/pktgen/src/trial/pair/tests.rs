@@ -317,16 +317,19 @@ fn damage_is_seen_in_streams_whose_checksums_are_right_beside_others() {
         let edit = |number: usize, mut frame: Vec<u8>| {
             if number < 30 {
                 frame[58] ^= 4;
+            } else if number < 33 {
+                // Another protocol, in one of each.
+                frame[23] = 132;
             }
             vec![frame]
         };
         let bench = bench_of(plan(3000), 0, vec![source], Box::new(edit), how, None);
         let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
-        assert_eq!(counts(&figures)[..4], [3000, 2990, 10, 0], "{how:?}");
-        assert_eq!((figures.foreign, figures.damaged()), (0, 10));
+        assert_eq!(counts(&figures)[..4], [3000, 2980, 20, 0], "{how:?}");
+        assert_eq!((figures.foreign, figures.damaged(), figures.unread), (0, 20, 2));
         let lost = figures.streams.iter().map(|stream| stream.verdict.lost);
-        assert!(lost.eq([0, 0, 10]) && !figures.is_verified());
-        assert_eq!([0, 1, 2].map(|stream| figures.verifies(stream)), [false, false, true]);
+        assert!(lost.eq([0, 10, 10]) && !figures.is_verified());
+        assert_eq!([0, 1, 2].map(|stream| figures.verifies(stream)), [false, true, true]);
     }
 }
 

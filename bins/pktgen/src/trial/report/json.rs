@@ -39,7 +39,9 @@ struct DirectionReport<'a> {
     all: CountedReport,
     foreign: u64,
     damaged: u64,
-    /// The checksums of UDP of all streams were read.
+    /// Frames of verified streams that arrived without a checksum that is read: what they were sent with is hidden, or damaged itself.
+    unread: u64,
+    /// The checksums of all streams were read.
     verified: bool,
     /// What the instrument measures of itself, at the nearest rate and size; `null` without `--floor`.
     floor: Option<&'a Floor>,
@@ -49,7 +51,7 @@ struct DirectionReport<'a> {
 #[derive(Serialize)]
 struct StreamReport {
     name: String,
-    /// The checksums of UDP of its frames were read.
+    /// The checksums of its frames were read.
     verified: bool,
     /// How its frames are spread, as `--pattern` says it; `null` without a rate.
     pattern: Option<String>,
@@ -138,6 +140,7 @@ impl<'a> DirectionReport<'a> {
             all: CountedReport::of(setting, &figures.all, figures.rates(setting)),
             foreign: figures.foreign,
             damaged: figures.damaged(),
+            unread: figures.unread,
             verified: figures.is_verified(),
             floor: floor(setting, figures),
             streams: streams.map(stream).collect(),
