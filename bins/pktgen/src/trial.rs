@@ -53,7 +53,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 const FORGETS: Duration = Duration::from_secs(60);
 /// The drain ends when all has come and nothing follows for so long, and at the latest after the second, or what the tests ask for.
 const SETTLE: Duration = Duration::from_millis(50);
-const DRAIN: Duration = Duration::from_secs(2);
+pub(crate) const DRAIN: Duration = Duration::from_secs(2);
 /// Frames that are late by more come in a burst that is none of the rate asked for.
 const LATE: Duration = Duration::from_micros(100);
 /// Why the loss of frames without tags is not sure.

@@ -181,6 +181,17 @@ fn frames_behind_which_many_were_sent_have_latencies() {
     }
 }
 
+/// A cable of 2.5 s: of the last half second nothing comes within the time that is waited.
+#[test]
+fn what_may_be_under_way_is_told_of() {
+    let ports = ["run", "soft:a?wire=peer:b&delay=2500ms", "soft:b", "--one-way", "--warm-up", "0s"];
+    let all = report(&[&ports[..], &["--rate", "1k", "--count", "1500", "--catch-up", "1s"]].concat());
+    let direction = &all["directions"][0];
+    assert!(direction["lost"].as_u64() > Some(0) && direction["received"].as_u64() > Some(0), "{direction}");
+    let words = "soft:a > soft:b: frames took longer than the 2 s that the end is waited for, so some of what is lost may";
+    assert!(all["warnings"].to_string().contains(words), "{all}");
+}
+
 /// The frames of a capture.
 fn frames(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();

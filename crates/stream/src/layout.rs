@@ -240,7 +240,7 @@ impl Layout {
             push(field.bit, 64, high);
             push(field.bit + 64, 64, low);
         } else {
-            let message = "these addresses differ in their upper 64 bits";
+            let message = "these addresses are not all of one /64";
             return Err(source.error(text, message, "expected from and to of one /64, or a list"));
         }
         Ok(())

@@ -44,7 +44,7 @@
 //! | `weight`, or `rate` and `pattern` | its share, or its rate and how that is spread, which the caller reads | 1, none, none |
 //!
 //! A field is a constant (number, or text for an address), `{ from = 1, to = 9, step = 2 }` (counted), `{ list = [1, 5] }` (in turn) or
-//! `{ random = true, from = 1, to = 9 }` (uniform; both bounds may be left out). With `flow = true` too, its value is that of the frame's
+//! `{ random = true, from = 1, to = 9 }` (uniform; both bounds may be left out, but not of addresses of IPv6, which are of one /64). With `flow = true` too, its value is that of the frame's
 //! flow: such fields move together. `flows` without such a field moves the source address of the outermost IP header by one a flow,
 //! up to 65,534, and above that the source port of UDP or TCP behind it too.
 //!

@@ -145,7 +145,7 @@ const HEADERS: &[(&str, &str)] = &[
     ),
     (
         "{ ipv6 = { source = { from = '1::', to = '2::' } } }",
-        "f.toml:2:42: these addresses differ in their upper 64 bits; expected from and to of one /64, or a list",
+        "f.toml:2:42: these addresses are not all of one /64; expected from and to of one /64, or a list",
     ),
     (
         "'ipv4', { gre = { checksum = false } }",

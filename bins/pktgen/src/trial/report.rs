@@ -4,7 +4,7 @@ mod json;
 mod page;
 
 use super::figures::{Counted, Figures, Setting};
-use super::{Outcome, UNTAGGED, no_probe};
+use super::{DRAIN, Outcome, UNTAGGED, no_probe};
 use crate::args::RunArgs;
 use crate::calibrate::{Floor, Floors};
 use crate::clock::ClockReport;
@@ -143,6 +143,12 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     for (figures, [from, to]) in all.iter().zip(setting.names) {
         let waits = setting.args.traffic.kind().and_then(|_| unknown_waits(&figures.all));
         warnings.extend(waits.map(|waits| format!("{from} > {to}: {waits}")));
+        let times = [figures.all.from_due, figures.all.from_ring].into_iter().flatten();
+        let longest = times.map(|times| times.max).reduce(f64::max).unwrap_or(0.0) * setting.clock.nanoseconds(1);
+        if figures.all.verdict.lost > 0 && longest >= DRAIN.as_secs_f64() * 1e9 {
+            let took = format!("frames took longer than the {} s that the end is waited for", DRAIN.as_secs());
+            warnings.push(format!("{from} > {to}: {took}, so some of what is lost may have been under way"));
+        }
         if figures.unread > 0 {
             let unread = counted(figures.unread, "frame");
             let why = "it was hidden, or damage is where it is found";
