@@ -61,16 +61,15 @@ pub fn check<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) -> C
     {
         let pseudo = u64::from(u16::from_le_bytes([0, UDP])) + u64::from(u16::from_le_bytes([head[38], head[39]]));
         // Addresses and datagram are one piece.
+        if head[40..42] == [0, 0] {
+            return Checked::Unread;
+        }
         let is_right = match <&[u8; SHORTEST]>::try_from(first) {
             // Of a length that is known there is no loop.
             Ok(shortest) => is_right(pseudo, &shortest[26..]),
             Err(_) => is_right(pseudo, &first[26..]),
         };
-        return match head[40..42] {
-            [0, 0] => Checked::Unread,
-            _ if is_right => Checked::Right,
-            _ => Checked::Wrong,
-        };
+        return if is_right { Checked::Right } else { Checked::Wrong };
     }
     check_other(first, &mut more.into_iter())
 }

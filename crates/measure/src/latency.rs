@@ -21,13 +21,18 @@ const BUCKETS: usize = 8192;
 #[derive(Clone, Debug)]
 pub struct Latency {
     counts: Box<[u64; BUCKETS]>,
-    sum: u128,
-    /// The first, and the sum of the squares of what all differ from it by.
-    first: f64,
-    squares: f64,
+    moments: Moments,
     min: u64,
     /// The greatest less `min`.
     span: u64,
+}
+
+/// What is known of times beside how often each came.
+#[derive(Clone, Debug, Default)]
+struct Moments {
+    sum: u128,
+    /// Sum of their squares.
+    squares: f64,
     last: f64,
     /// Smoothed difference of one time and the next.
     jitter: f64,
@@ -67,15 +72,13 @@ impl Latency {
     /// Creates an empty one.
     #[must_use]
     pub fn new() -> Self {
-        let counts = Box::new([0; BUCKETS]);
-        Self { counts, sum: 0, first: 0.0, squares: 0.0, min: u64::MAX, span: 0, last: 0.0, jitter: 0.0 }
+        Self { counts: Box::new([0; BUCKETS]), moments: Moments::default(), min: u64::MAX, span: 0 }
     }
 
     /// Forgets all times.
     pub fn clear(&mut self) {
         self.counts.fill(0);
-        (self.sum, self.first, self.squares) = (0, 0.0, 0.0);
-        (self.min, self.span, self.last, self.jitter) = (u64::MAX, 0, 0.0, 0.0);
+        (self.moments, self.min, self.span) = (Moments::default(), u64::MAX, 0);
     }
 
     /// Counts a time; 0 ticks as 1, and more than 2^48 as that.
@@ -98,9 +101,10 @@ impl Latency {
         let count = &mut self.counts[bucket(float(ticks))];
         // Half of what it holds is left for those that come one by one.
         *count = count.saturating_add(frames - 1).min(u64::MAX >> 1);
-        self.sum = self.sum.saturating_add(u128::from(ticks) * u128::from(frames - 1));
-        self.squares += (float(ticks) - self.first).powi(2) * weight(frames - 1);
-        self.jitter *= left(frames - 1);
+        let Moments { sum, squares, jitter, .. } = &mut self.moments;
+        *sum = sum.saturating_add(u128::from(ticks) * u128::from(frames - 1));
+        *squares += float(ticks).powi(2) * weight(frames - 1);
+        *jitter *= left(frames - 1);
     }
 
     /// Adds the times of another. The jitter, which is that of a stream, becomes the mean of both, weighed by their frames.
@@ -121,14 +125,13 @@ impl Latency {
         let [ours, theirs] = [self.frames(), other.frames()];
         self.widen(other.min);
         self.widen(other.min + other.span);
-        // What theirs differ by from our first, squared: each from their first, and that from ours.
-        let (apart, beyond) = (other.first - self.first, sum(other.sum) - other.first * theirs);
-        self.squares += other.squares + apart * (2.0 * beyond + apart * theirs);
         for (count, more) in self.counts.iter_mut().zip(&*other.counts) {
             *count = count.saturating_add(*more).min(u64::MAX >> 1);
         }
-        self.sum = self.sum.saturating_add(other.sum);
-        self.jitter = (self.jitter * ours + other.jitter * theirs) / (ours + theirs);
+        let Moments { sum, squares, jitter, .. } = &mut self.moments;
+        *sum = sum.saturating_add(other.moments.sum);
+        *squares += other.moments.squares;
+        *jitter = (*jitter * ours + other.moments.jitter * theirs) / (ours + theirs);
     }
 
     fn frames(&self) -> f64 {
@@ -138,7 +141,7 @@ impl Latency {
     #[inline(always)]
     fn widen(&mut self, ticks: u64) {
         if self.min == u64::MAX {
-            (self.min, self.span, self.last, self.first) = (ticks, 0, float(ticks), float(ticks));
+            (self.min, self.span, self.moments.last) = (ticks, 0, float(ticks));
         } else if ticks < self.min {
             self.span += self.min - ticks;
             self.min = ticks;
@@ -150,16 +153,14 @@ impl Latency {
     /// For a loop that records times within those recorded before.
     #[inline(always)]
     pub(crate) fn recorder(&mut self) -> Recorder<'_> {
-        let Self { counts, sum, first, squares, min, span, last, jitter } = self;
-        let (before, smoothed) = (*last, *jitter);
+        let Self { counts, moments, min, span } = self;
         // Times of a hand-over are known by 32 bits: what is longer goes the long way.
         let (min, span) = match u64::from(u32::MAX).checked_sub(*min) {
             Some(most) => (*min, (*span).min(most)),
             None => (u64::MAX, 0),
         };
-        let squared = *squares;
-        let (first, at_end) = (*first, (last, jitter, squares));
-        Recorder { counts, all: sum, min, span, sum: 0, first, squared, at_end, last: before, jitter: smoothed }
+        let Moments { squares, last, jitter, .. } = *moments;
+        Recorder { counts, moments, min, span, sum: 0, squares, last, jitter }
     }
 
     /// Returns the figures; `None` if nothing was recorded.
@@ -171,7 +172,7 @@ impl Latency {
             return None;
         }
         let (min, max) = (self.min as f64, (self.min + self.span) as f64);
-        let mean = self.sum as f64 / count as f64;
+        let mean = self.moments.sum as f64 / count as f64;
         let first = bucket(1.0);
         let rising = (0..BUCKETS).map(|step| (first + step) % BUCKETS);
         let quantile = |thousandths: u128| {
@@ -183,7 +184,7 @@ impl Latency {
             });
             at.map_or(max, middle).clamp(min, max)
         };
-        let variance = self.squares / count as f64 - (mean - self.first).powi(2);
+        let variance = self.moments.squares / count as f64 - mean.powi(2);
         // Rounded, equal times would differ.
         let most = (max - mean) * (mean - min);
         let [p50, p90, p99, p999] = [500, 900, 990, 999].map(quantile);
@@ -198,7 +199,7 @@ impl Latency {
             max,
             deviation: variance.clamp(0.0, most.max(0.0)).sqrt(),
             pdv: p999 - min,
-            jitter: self.jitter,
+            jitter: self.moments.jitter,
         })
     }
 }
@@ -241,13 +242,11 @@ fn left(differences: u64) -> f64 {
 /// A [`Latency`] with what changes for each frame at hand. Times go back to it when [`Self::save`] is called.
 pub(crate) struct Recorder<'a> {
     counts: &'a mut [u64; BUCKETS],
-    all: &'a mut u128,
-    at_end: (&'a mut f64, &'a mut f64, &'a mut f64),
+    moments: &'a mut Moments,
     min: u64,
     span: u64,
     sum: u64,
-    first: f64,
-    squared: f64,
+    squares: f64,
     last: f64,
     jitter: f64,
 }
@@ -265,27 +264,21 @@ impl Recorder<'_> {
         let time = float(ticks);
         self.counts[bucket(time)] += 1;
         self.sum += ticks;
-        let from_first = time - self.first;
-        self.squared += from_first * from_first;
+        self.squares += time * time;
         self.jitter += ((time - self.last).abs() - self.jitter) * (1.0 / 16.0);
         self.last = time;
     }
 
     #[inline(always)]
     pub(crate) fn save(self) {
-        *self.all += u128::from(self.sum);
-        (*self.at_end.0, *self.at_end.1, *self.at_end.2) = (self.last, self.jitter, self.squared);
+        let Self { sum, squares, last, jitter, .. } = self;
+        *self.moments = Moments { sum: self.moments.sum + u128::from(sum), squares, last, jitter };
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a weight")]
 fn weight(frames: u64) -> f64 {
     frames as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for a mean")]
-fn sum(ticks: u128) -> f64 {
-    ticks as f64
 }
 
 /// A time up to [`LONGEST`], exactly.
