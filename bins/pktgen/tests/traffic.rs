@@ -188,7 +188,8 @@ fn what_may_be_under_way_is_told_of() {
     let all = report(&[&ports[..], &["--rate", "1k", "--count", "1500", "--catch-up", "1s"]].concat());
     let direction = &all["directions"][0];
     assert!(direction["lost"].as_u64() > Some(0) && direction["received"].as_u64() > Some(0), "{direction}");
-    let words = "soft:a > soft:b: frames took longer than the 2 s that the end is waited for, so some of what is lost may";
+    let words =
+        "soft:a > soft:b: frames took longer than the 2 s that the end is waited for, so some of what is lost may";
     assert!(all["warnings"].to_string().contains(words), "{all}");
 }
 
