@@ -151,8 +151,8 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         }
         if figures.unread > 0 {
             let unread = counted(figures.unread, "frame");
-            let why = "it was hidden, or damage is where it is found";
-            warnings.push(format!("{from} > {to}: {unread} came without the checksum of their streams, so {why}"));
+            let why = "a device has hidden it, or a length, type or protocol is damaged";
+            warnings.push(format!("{from} > {to}: {unread} came without the checksum that they were sent with: {why}"));
         }
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
