@@ -20,7 +20,8 @@ const ICMP_HEADER: usize = 8;
 
 /// Returns false for a frame (without check sequence) of UDP, TCP or ICMP over IPv4 or IPv6 whose checksum is wrong (RFC 768; RFC 9293, 3.1;
 /// RFC 792; RFC 4443, 2.3; RFC 8200, 8.1). True for one that is right, and for all that has none: other protocols, fragments, IPv4 with
-/// options, IPv6 with extension headers, a checksum of 0 in UDP, and what is cut off. Up to two VLAN tags are passed over. A frame may lie in several pieces, of which the first has all headers.
+/// options, IPv6 with extension headers, a checksum of 0 in UDP, and what is cut off. Up to two VLAN tags are passed over. A frame may lie
+/// in several pieces, of which the first has all headers.
 ///
 /// ```
 /// let mut frame = [0; 60];
