@@ -59,8 +59,9 @@ pub(crate) struct Received {
     pub(crate) foreign: u64,
     /// Frames that said how many there were.
     pub(crate) ends: u64,
-    /// Frames with a wrong checksum, if that was verified, and those of streams that have none that is read.
+    /// Frames with a wrong checksum, if that was verified.
     pub(crate) damaged: u64,
+    /// Frames of streams that have no checksum that is read.
     pub(crate) unread: u64,
     pub(crate) verified: bool,
 }
