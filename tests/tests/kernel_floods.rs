@@ -135,6 +135,8 @@ fn floods_of_requests_are_policed_and_neighbours_found_again() {
 #[test]
 fn floods_of_junk_and_groups_take_no_share_of_others() {
     let Some(mut network) = Network::new(&["ping", "python3"]) else { return };
+    // A twin has its port's MAC address before it has a carrier; until then one of its own.
+    eventually("the router is found and answers", || network.left.pings(LEFT.router[0], &["-c", "1"]));
     let shown = network.router.namespace.output(&["ip", "-brief", "link", "show", "dev", LEFT.twin]);
     let mac = shown.split_whitespace().nth(2).expect("a MAC address").to_owned();
     for _ in 0..2 {
