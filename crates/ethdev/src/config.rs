@@ -1,6 +1,6 @@
 //! Settings of a port.
 
-use crate::{ConfigError, Rss};
+use crate::{Capabilities, ConfigError, Rss};
 use device::{Interrupts, NoIommu, TimeLimit, TrustedPeer};
 
 /// Settings of a port. Take the default and change fields; opening a port validates them.
@@ -77,8 +77,8 @@ impl PortConfig {
         usize::from(self.mtu) + ETHERNET_HEADER + 2 * VLAN_TAG
     }
 
-    /// Checks each setting against the range that holds for every device. Drivers also check settings against the
-    /// limits of their own devices.
+    /// Checks each setting against the range that holds for every device. See [`Self::validate_for`] for the
+    /// limits of a device.
     ///
     /// # Errors
     ///
@@ -93,6 +93,29 @@ impl PortConfig {
             }
         }
         ConfigError::unless_in("mtu", self.mtu, 68..=9216, "bytes")
+    }
+
+    /// Checks each setting as [`Self::validate`] does, and against what a device can do: the number of its queues, its MTU, RSS,
+    /// VLAN tags and interrupts. For drivers that know it before they open the device.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range, or asks for what the device cannot do; the error names the first such setting.
+    pub fn validate_for(&self, can: &Capabilities) -> Result<(), ConfigError> {
+        self.validate()?;
+        ConfigError::unless_in("rx_queues", self.rx_queues, 1..=can.rx_queues, "queues")?;
+        ConfigError::unless_in("tx_queues", self.tx_queues, 1..=can.tx_queues, "queues")?;
+        ConfigError::unless_in("mtu", self.mtu, 68..=can.mtu, "bytes")?;
+        let (reach, entries) = can.rss.map_or((can.rx_queues, 0), |rss| (rss.queues, rss.table));
+        self.rss.validate(self.rx_queues, reach, entries)?;
+        if self.strip_vlan && !can.strip_vlan {
+            let problem = "this device leaves VLAN tags in frames; leave it false, and read tags from the frames";
+            return Err(ConfigError::new("strip_vlan", problem));
+        }
+        if self.interrupts == Interrupts::Required && !can.interrupts {
+            return Err(ConfigError::new("interrupts", "this device has none; poll it"));
+        }
+        Ok(())
     }
 }
 
@@ -124,6 +147,7 @@ const VLAN_TAG: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{HashTypes, Reta, RssCapabilities};
 
     fn refusal(change: impl FnOnce(&mut PortConfig)) -> Option<String> {
         let mut config = PortConfig::default();
@@ -148,6 +172,35 @@ mod tests {
         for size in [0, 32, 100, 8192] {
             assert!(refusal(|c| c.rx_ring = size).unwrap().starts_with("rx_ring"));
             assert!(refusal(|c| c.tx_ring = size).unwrap().starts_with("tx_ring"));
+        }
+    }
+
+    #[test]
+    fn what_a_device_cannot_do_is_refused() {
+        type Change = fn(&mut PortConfig);
+        let refusal = |can: &Capabilities, change: Change| {
+            let mut config = PortConfig::default();
+            change(&mut config);
+            config.validate_for(can).err().map(|error| error.to_string())
+        };
+        let mut can = Capabilities::new();
+        assert_eq!(refusal(&can, |_| ()), None);
+        assert_eq!(refusal(&can, |c| c.interrupts = Interrupts::IfAvailable), None);
+        assert_eq!(refusal(&can, |c| c.rx_queues = 2).unwrap(), "rx_queues: 2 queues: must be 1 to 1");
+        assert_eq!(refusal(&can, |c| c.tx_queues = 2).unwrap(), "tx_queues: 2 queues: must be 1 to 1");
+        assert_eq!(refusal(&can, |c| c.mtu = 1501).unwrap(), "mtu: 1501 bytes: must be 68 to 1500");
+        let changes: [(&str, Change); 3] = [
+            ("rss.reta: this device has no table", |c| c.rss.reta = Reta::Table(vec![0])),
+            ("strip_vlan: this device leaves", |c| c.strip_vlan = true),
+            ("interrupts: this device has none", |c| c.interrupts = Interrupts::Required),
+        ];
+        for (words, change) in changes {
+            assert!(refusal(&can, change).unwrap().starts_with(words));
+        }
+        (can.strip_vlan, can.interrupts) = (true, true);
+        can.rss = Some(RssCapabilities::new(1, 128, HashTypes::default()));
+        for (_, change) in changes {
+            assert_eq!(refusal(&can, change), None);
         }
     }
 }

@@ -26,11 +26,7 @@ use wire::Flow;
 ///
 /// If a setting is out of range, or interrupts are required and no eventfd can be made.
 pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InProcess>, Wire), Error> {
-    config.validate()?;
-    config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
-    if config.strip_vlan {
-        return Err(ConfigError::new("strip_vlan", "a port in process leaves tags where they are".to_owned()).into());
-    }
+    config.validate_for(&capabilities(config.mtu, true))?;
     let rx = (0..config.rx_queues).map(|_| RxRing::new(config)).collect::<Result<_, _>>()?;
     let tx: Vec<_> = (0..config.tx_queues).map(|_| ArrayQueue::new(config.tx_ring.into())).collect();
     let shared = Arc::new(Shared {
@@ -70,6 +66,23 @@ pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InPr
 /// As many queues as a port can have, and so many entries in the redirection table.
 const QUEUES: u16 = 64;
 const TABLE: u16 = 128;
+
+fn capabilities(mtu: u16, interrupts: bool) -> Capabilities {
+    Capabilities {
+        rx_queues: QUEUES,
+        tx_queues: QUEUES,
+        mtu,
+        rss: Some(RssCapabilities { queues: QUEUES, table: TABLE, hash: HashTypes::default() }),
+        set_mac: true,
+        set_promiscuous: true,
+        stop_receiving: true,
+        checksum_offload: false,
+        strip_vlan: false,
+        report_hash: true,
+        interrupts,
+        loopback: false,
+    }
+}
 
 /// A frame in one buffer or several.
 type Frame = VecDeque<Packet>;
@@ -178,20 +191,7 @@ impl Port for InProcess {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            rx_queues: QUEUES,
-            tx_queues: QUEUES,
-            mtu: self.shared.config.mtu,
-            rss: Some(RssCapabilities { queues: QUEUES, table: TABLE, hash: HashTypes::default() }),
-            set_mac: true,
-            set_promiscuous: true,
-            stop_receiving: true,
-            checksum_offload: false,
-            strip_vlan: false,
-            report_hash: true,
-            interrupts: self.shared.rx.iter().all(|ring| ring.event.is_some()),
-            loopback: false,
-        }
+        capabilities(self.shared.config.mtu, self.shared.rx.iter().all(|ring| ring.event.is_some()))
     }
 
     fn link(&self) -> Result<LinkStatus, Error> {

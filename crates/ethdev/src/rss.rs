@@ -84,6 +84,9 @@ impl Rss {
                 ),
             )),
             Reta::Even => Ok(()),
+            Reta::Table(_) if entries == 0 => {
+                Err(ConfigError::new("rss.reta", "this device has no table; leave it even"))
+            }
             Reta::Table(table) if table.is_empty() || table.len() > entries.into() => Err(ConfigError::new(
                 "rss.reta",
                 format!("{} entries: the table of this device takes 1 to {entries}", table.len()),

@@ -292,6 +292,7 @@ fn settings_out_of_range_are_refused() {
     for config in [
         PortConfig { rx_queues: 65, ..PortConfig::default() },
         PortConfig { tx_ring: 100, ..PortConfig::default() },
+        PortConfig { strip_vlan: true, ..PortConfig::default() },
         PortConfig { rss: Rss { reta: Reta::Table(vec![1]), ..Rss::default() }, ..PortConfig::default() },
     ] {
         assert!(in_process::open("refused", &config, &pool).unwrap_err().is_usage());

@@ -4,8 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub use ethdev::in_process::Error;
-use ethdev::{Capabilities, ConfigError, Interrupts, LinkStatus, MacAddress, PortConfig};
-use ethdev::{QueueTotals, RxCounters, Statistics, TxCounters};
+use ethdev::{Capabilities, LinkStatus, MacAddress, PortConfig, QueueTotals, RxCounters, Statistics, TxCounters};
 use mempool::{Batch, Packet, PoolCache, frame_len, frames};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,11 +56,12 @@ const FRAME: usize = 60;
 /// To all, from a station that is administered locally, of an EtherType for experiments (IEEE 802, 9.2).
 const HEADER: [u8; 14] = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 0, 0x88, 0xB5];
 
-/// As many queues as a port can have, and entries of a redirection table that nobody looks at.
-const QUEUES: u16 = 64;
-const TABLE: u16 = 128;
-/// The largest that can be asked for.
-const MTU: u16 = 9216;
+/// As many queues and as large an MTU as can be asked for.
+fn capabilities() -> Capabilities {
+    let mut can = Capabilities::new();
+    (can.rx_queues, can.tx_queues, can.mtu, can.stop_receiving) = (64, 64, 9216, true);
+    can
+}
 
 /// Opens a port.
 ///
@@ -69,14 +69,7 @@ const MTU: u16 = 9216;
 ///
 /// If a setting is out of range, or asks for what only a device has.
 pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port>, Error> {
-    config.validate()?;
-    if config.strip_vlan {
-        return Err(ConfigError::new("strip_vlan", "a port without a device cannot: leave it off").into());
-    }
-    if config.interrupts == Interrupts::Required {
-        return Err(ConfigError::new("interrupts", "a port without a device always has frames: poll it").into());
-    }
-    config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
+    config.validate_for(&capabilities())?;
     let counts = |queues| (0..queues).map(|_| QueueTotals::default()).collect();
     let (rx, tx) = (counts(config.rx_queues), counts(config.tx_queues));
     let shared = Arc::new(Shared { receives: true.into(), sends: true.into(), rx, tx });
@@ -100,9 +93,7 @@ impl ethdev::Port for Port {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new();
-        (can.rx_queues, can.tx_queues, can.mtu, can.stop_receiving) = (QUEUES, QUEUES, MTU, true);
-        can
+        capabilities()
     }
 
     /// Made from the name.

@@ -1,7 +1,7 @@
 //! The port keeps to the contract of ports: whole counts, bounds, and an end.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ethdev::{Interrupts, Port as _, PortConfig, RxQueue as _, TxQueue as _};
+use ethdev::{Interrupts, Port as _, PortConfig, Reta, Rss, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use null::Null;
 
@@ -70,6 +70,7 @@ fn what_only_a_device_has_is_refused() {
         (PortConfig { strip_vlan: true, ..PortConfig::default() }, "strip_vlan"),
         (PortConfig { interrupts: Interrupts::Required, ..PortConfig::default() }, "interrupts"),
         (PortConfig { rx_queues: 65, ..PortConfig::default() }, "rx_queues"),
+        (PortConfig { rss: Rss { reta: Reta::Table(vec![0]), ..Rss::default() }, ..PortConfig::default() }, "rss.reta"),
     ] {
         let error = open(&config).map(drop).unwrap_err().to_string();
         assert!(error.starts_with(word), "{error}");
