@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Addr, Hop};
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, Region};
+use crate::mem::{Bytes, Leaf, Region, View};
 use crate::v4::V4;
 use crate::v6::{self, V6};
 
@@ -84,10 +84,10 @@ pub(crate) trait Lanes: Copy + Debug {
 
     /// The root words of addresses with these upper halves.
     fn pages(self, region: &Region<V6>, highs: Self::Longs) -> Self::Longs;
-    /// Where the mask says so the words at `places`, cut to the region; else `others`.
+    /// Where the mask says so the words at `places`, cut to the region; else `others`. All may be read.
     fn nodes(
         self,
-        region: &Region<V6>,
+        region: View<'_, V6>,
         places: Self::Longs,
         mask: Mask<Self::Longs>,
         others: Self::Longs,
@@ -247,7 +247,7 @@ macro_rules! lanes {
             }
 
             #[inline(always)]
-            fn nodes(self, region: &Region<V6>, places: Longs, mask: Mask<Longs>, others: Longs) -> Longs {
+            fn nodes(self, region: View<'_, V6>, places: Longs, mask: Mask<Longs>, others: Longs) -> Longs {
                 let places = places & self.long(region.mask() as u64);
                 // SAFETY: the CPU was asked; the region has as many words.
                 Longs(unsafe { longs_by_longs(region.blocks_base(), places.0, mask, others.0) })
@@ -350,8 +350,8 @@ impl Lanes for Plain {
 
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "it is cut in any case")]
-    fn nodes(self, region: &Region<V6>, places: One<u64>, mask: bool, others: One<u64>) -> One<u64> {
-        let place = select_unpredictable(mask, places.0 as u32, 0);
-        select_unpredictable(mask, One(region.view().word_at(place)), others)
+    fn nodes(self, region: View<'_, V6>, places: One<u64>, mask: bool, others: One<u64>) -> One<u64> {
+        // Read in any case, as a branch would be guessed wrong.
+        select_unpredictable(mask, One(region.word_at(places.0 as u32)), others)
     }
 }

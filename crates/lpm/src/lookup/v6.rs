@@ -4,7 +4,7 @@
 use super::lanes::{Lanes, MOST, Vector};
 use super::{Addr, Chunk, Hop, Lookup};
 use crate::NextHop;
-use crate::mem::{NodeRef, Roots, arrive};
+use crate::mem::{NodeRef, Roots, View, arrive};
 use crate::tables::{Layout, Tables, Width};
 use crate::v6::{LAST, V6, walk};
 
@@ -17,7 +17,7 @@ impl Lookup for V6 {
     /// Takes all addresses from the root through one node after the other, down to the /48.
     #[inline(always)]
     fn chunk<K: Lanes, A: Addr<V6>, const N: usize>(k: K, tables: &Tables<V6>, chunk: &mut Chunk<'_, A, N>) -> u64 {
-        let region = &tables.region;
+        let (region, view) = (&tables.region, tables.region.view());
         let zero = k.long(0);
         let all = K::Longs::signs(k.long(u64::MAX));
         // The slots to come, inverted and from the highest bit on, and the nodes they are in.
@@ -30,7 +30,7 @@ impl Lookup for V6 {
         arrive();
         for_each!(group in N / K::LONGS, {
             let place = nodes[group];
-            nodes[group] = k.nodes(region, place, all, zero);
+            nodes[group] = k.nodes(view, place, all, zero);
         });
         for _ in 1..LAST {
             arrive();
@@ -41,7 +41,7 @@ impl Lookup for V6 {
                 any = any | children;
                 let goes_on = K::Longs::signs(children);
                 let place = node + K::Longs::count_ones(children);
-                nodes[group] = k.nodes(region, place, goes_on, node);
+                nodes[group] = k.nodes(view, place, goes_on, node);
                 slots[group] = K::Longs::select(goes_on, slot << 4, slot);
             });
             if K::Longs::bits(K::Longs::signs(any)) == 0 {
@@ -49,7 +49,7 @@ impl Lookup for V6 {
             }
         }
         arrive();
-        leaves(k, tables, &nodes, &slots, chunk.out)
+        leaves(k, tables, view, &nodes, &slots, chunk.out)
     }
 
     #[inline(always)]
@@ -78,6 +78,7 @@ fn children_to<K: Lanes>(k: K, node: K::Longs, slots: K::Longs) -> K::Longs {
 fn leaves<K: Lanes, const N: usize>(
     k: K,
     tables: &Tables<V6>,
+    view: View<'_, V6>,
     nodes: &[K::Longs; MOST],
     slots: &[K::Longs; MOST],
     out: &mut [Hop; N],
@@ -92,7 +93,7 @@ fn leaves<K: Lanes, const N: usize>(
         let place = node + k.long(1) + children + (before >> 3);
         // The bit says that leaves are in the word.
         let elsewhere = K::Longs::signs(!(node << 31));
-        let word = k.nodes(&tables.region, place, elsewhere, node);
+        let word = k.nodes(view, place, elsewhere, node);
         let leaf = word >> ((before & k.long(7)) << 3) & ones;
         K::Longs::put(leaf, &mut out[group * K::LONGS..]);
         deep |= K::Longs::bits(K::Longs::signs(children_to(k, node, slots))) << (group * K::LONGS);

@@ -281,17 +281,12 @@ impl<R: Roots<Block = PageRef>> Region<R> {
     fn write(&self, place: u32, word: u64) {
         self.view().word(place).store(word, Ordering::Relaxed);
     }
-
-    /// What places are cut to: all its bits are set.
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    pub(crate) fn mask(&self) -> usize {
-        self.view().mask()
-    }
 }
 
 impl<'a, R: Roots<Block = PageRef>> View<'a, R> {
+    /// What places are cut to: all its bits are set.
     #[inline(always)]
-    fn mask(self) -> usize {
+    pub(crate) fn mask(self) -> usize {
         (self.chunks() - 1) * CHUNK_WORDS - 1
     }
 

@@ -90,7 +90,7 @@ impl<R: Roots> Region<R> {
     /// The first block: what references count from.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn blocks_base(&self) -> *const u8 {
-        self.blocks.as_ptr()
+        self.view().blocks_base()
     }
 
     /// What the root word for an address whose leading 32 bits are `top` says, to be followed after [`super::arrive`].
@@ -188,6 +188,13 @@ impl<R> Clone for View<'_, R> {
 impl<R> Copy for View<'_, R> {}
 
 impl<'a, R: Roots> View<'a, R> {
+    /// See [`Region::blocks_base`].
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    #[inline(always)]
+    pub(crate) fn blocks_base(self) -> *const u8 {
+        self.blocks.as_ptr()
+    }
+
     /// Chunks of blocks in the region.
     #[inline(always)]
     pub(super) fn chunks(self) -> usize {

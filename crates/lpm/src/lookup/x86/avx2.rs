@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 use super::{Avx2, put};
 use crate::lookup::lanes::{Lanes, Mask, Vector};
 use crate::lookup::{Addr, Hop};
-use crate::mem::{Bytes, Leaf, Region, Roots};
+use crate::mem::{Bytes, Leaf, Region, Roots, View};
 use crate::v4::V4;
 use crate::v6::V6;
 
