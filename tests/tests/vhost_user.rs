@@ -120,6 +120,8 @@ impl Rig {
         config.refuse = refuse;
         config.port.interrupts = Interrupts::Required;
         config.port.mtu = mtu;
+        // The back end stops a ring when its polling core has let go of it, which may have to wait for a processor.
+        config.port.time_limit.total = Duration::from_secs(60);
         let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
         Self { port, rx, tx, pool, cache, batch, next: 0 }
