@@ -197,6 +197,8 @@ fn a_session_starts_sets_clears_stops_and_quits() {
         ["sent", "missed", "lost"].map(|name| sum(&still, name))
     );
     assert_eq!(later["running"], false);
+    assert_eq!(&first(&later, "latency_from_due_ns")["count"], first(&later, "received"));
+    assert_eq!(sum(&later, "unread"), 0);
     client.done(&json!({"do": "quit"}));
     assert_eq!([client.line(), client.line()], [json!({"event": "end"}), Value::Null]);
     let (code, report, message) = run.end();

@@ -35,6 +35,7 @@ pub(crate) struct DirectionFigures {
     pub(crate) all: Counts,
     pub(crate) foreign: u64,
     pub(crate) damaged: u64,
+    pub(crate) unread: u64,
     pub(crate) streams: Vec<StreamFigures>,
 }
 
@@ -74,6 +75,7 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Times {
+    pub(crate) count: u64,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) max: f64,
@@ -152,8 +154,8 @@ impl DirectionFigures {
         }
         [all.latency_from_due_ns, all.latency_from_ring_ns] = latencies.map(|latency| Times::of(&latency, tick));
         let name = |port: usize| facts.ports.get(port).cloned().unwrap_or_default();
-        let DirectionState { from, to, foreign, .. } = direction;
-        Self { from: name(*from), to: name(*to), all, foreign: *foreign, damaged, streams }
+        let DirectionState { from, to, foreign, unread, .. } = *direction;
+        Self { from: name(from), to: name(to), all, foreign, damaged, unread, streams }
     }
 }
 
@@ -231,7 +233,7 @@ impl Times {
     fn of(latency: &Latency, tick: f64) -> Option<Self> {
         let summary = latency.summary()?.scaled(tick);
         let [p50, p99, max] = [summary.p50, summary.p99, summary.max].map(rounded);
-        Some(Self { p50, p99, max })
+        Some(Self { count: summary.count, p50, p99, max })
     }
 }
 
@@ -276,9 +278,11 @@ mod tests {
     fn what_cannot_be_is_damaged_as_in_the_report() {
         let facts = Facts { tagged: true, ..Facts::of_names(["a", "b"], ["1", "2"]) };
         let stream = |impossible| StreamState { impossible, ..StreamState::default() };
-        let direction = DirectionState { to: 1, damaged: 3, streams: vec![stream(4), stream(5)], ..Default::default() };
+        let direction =
+            DirectionState { to: 1, damaged: 3, unread: 6, streams: vec![stream(4), stream(5)], ..Default::default() };
         let state = PairState { directions: vec![direction], ..PairState::default() };
         let figures = Figures::of(&facts, facts.clock, &[state], &<[Totals; 2]>::default());
-        assert_eq!((figures.directions[0].damaged, figures.directions[0].all.lost), (12, Some(0)));
+        let of = &figures.directions[0];
+        assert_eq!((of.damaged, of.unread, of.all.lost), (12, 6, Some(0)));
     }
 }

@@ -80,6 +80,7 @@ pub(crate) struct DirectionState {
     pub(crate) to: usize,
     pub(crate) foreign: u64,
     pub(crate) damaged: u64,
+    pub(crate) unread: u64,
     pub(crate) streams: Vec<StreamState>,
 }
 
@@ -112,6 +113,7 @@ impl PairState {
             for (all, one) in all.directions.iter_mut().zip(&state.directions) {
                 all.foreign += one.foreign;
                 all.damaged += one.damaged;
+                all.unread += one.unread;
                 all.streams.iter_mut().zip(&one.streams).for_each(|(all, one)| all.add(one));
             }
         }

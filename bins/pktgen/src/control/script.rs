@@ -251,7 +251,7 @@ mod tests {
         let counts = Counts { sent, under_way, span: [since, since + 1.0], ..Counts::default() };
         let streams = vec![StreamFigures { name: "1".to_owned(), counts: counts.clone() }];
         let [from, to] = ["a", "b"].map(str::to_owned);
-        let direction = DirectionFigures { from, to, all: counts, foreign: 0, damaged: 0, streams };
+        let direction = DirectionFigures { from, to, all: counts, foreign: 0, damaged: 0, unread: 0, streams };
         Figures {
             phase: "counted",
             running: true,

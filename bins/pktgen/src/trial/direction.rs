@@ -243,9 +243,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// How it is, but for its streams.
     pub(super) fn state(&self) -> DirectionState {
-        let (from, to, foreign, damaged) = (self.lane.port, self.to, self.foreign, self.damaged());
+        let (from, to, foreign, damaged, unread) = (self.lane.port, self.to, self.foreign, self.damaged(), self.unread);
         let foreign = self.untagged().map_or(foreign, |arrived| arrived.saturating_sub(self.lane.counted()));
-        DirectionState { from, to, foreign, damaged, streams: Vec::new() }
+        DirectionState { from, to, foreign, damaged, unread, streams: Vec::new() }
     }
 
     /// How a stream is.

@@ -141,7 +141,7 @@ mod tests {
             under_way,
             lost: Some(lost),
             loss_percent: Some(1.0),
-            latency_from_due_ns: (lost == 0).then_some(Times { p50: 12_340.0, p99: 56_780.0, max: 1e6 }),
+            latency_from_due_ns: (lost == 0).then_some(Times { count: 1, p50: 12_340.0, p99: 56_780.0, max: 1e6 }),
             ..Counts::default()
         };
         let stream = |name: &str, counts: Counts| StreamFigures { name: name.to_owned(), counts };
@@ -151,6 +151,7 @@ mod tests {
             all: streams[0].counts.clone(),
             foreign: 1,
             damaged: 0,
+            unread: 0,
             streams,
         };
         let port = |name: &str, link: Option<&str>| PortFigures {
