@@ -252,11 +252,20 @@ fn a_damaged_frame_is_counted_and_changes_nothing_else() {
             assert_eq!((&all["damaged"], &all["verified"]), (&Value::from(1), &Value::from(true)), "{all}");
         }
     }
-    // EtherType, protocol, and length of UDP: no checksum is found, or it does not cover what is there.
-    for (at, bit) in [(12, 0x10), (23, 0x40), (39, 0x01), (38, 0x80)] {
+    let changed = |at: usize, bit: u8| {
         let mut changed = records.clone();
         changed[30][16 + at] ^= bit;
-        let all = received(&header, &changed);
+        received(&header, &changed)
+    };
+    // Length, time to live, protocol and checksum of IPv4, and a port of UDP.
+    for (at, bit) in [(17, 0x01), (22, 0x80), (23, 0x40), (24, 0x08), (37, 0x20)] {
+        let all = changed(at, bit);
+        assert_eq!(counts(&all["numbered"]), [50, 49, 1, 0, 0, 0], "{at}: {all}");
+        assert_eq!((&all["damaged"], &all["unread"]), (&Value::from(1), &Value::from(0)), "{at}: {all}");
+    }
+    // EtherType, and length of UDP: no checksum is found, or it does not cover what is there.
+    for (at, bit) in [(12, 0x10), (39, 0x01), (38, 0x80)] {
+        let all = changed(at, bit);
         assert_eq!(counts(&all["numbered"]), [50, 50, 0, 0, 0, 0], "{at}: {all}");
         assert_eq!((&all["damaged"], &all["unread"]), (&Value::from(0), &Value::from(1)), "{at}: {all}");
         assert!(all["warnings"].to_string().contains("1 frame of streams came without a checksum"), "{all}");

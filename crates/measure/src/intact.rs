@@ -1,4 +1,4 @@
-//! Whether a frame is as it was sent, by the checksum of UDP, TCP or ICMP.
+//! Whether a frame is as it was sent, by the checksums of IPv4 and of UDP, TCP or ICMP.
 
 use wire::Sum;
 
@@ -18,14 +18,14 @@ const ICMPV6: u8 = 58;
 const TCP_HEADER: usize = 20;
 const ICMP_HEADER: usize = 8;
 
-/// Returns false for a frame (without check sequence) of UDP, TCP or ICMP over IPv4 or IPv6 whose checksum is wrong (RFC 768; RFC 9293, 3.1;
-/// RFC 792; RFC 4443, 2.3; RFC 8200, 8.1). True for one that is right, and for all that has none: other protocols, fragments, IPv4 with
-/// options, IPv6 with extension headers, a checksum of 0 in UDP, and what is cut off. Up to two VLAN tags are passed over. A frame may lie
-/// in several pieces, of which the first has all headers.
+/// Returns false for a frame (without check sequence) whose IPv4 header has a wrong checksum (RFC 791, 3.1), or whose UDP, TCP or ICMP over
+/// IPv4 or IPv6 has (RFC 768; RFC 9293, 3.1; RFC 792; RFC 4443, 2.3; RFC 8200, 8.1). True for one that is right, and for all that has none:
+/// other protocols, fragments, IPv4 with options, IPv6 with extension headers, a checksum of 0 in UDP, and what is cut off. Up to two VLAN
+/// tags are passed over. A frame may lie in several pieces, of which the first has all headers.
 ///
 /// ```
 /// let mut frame = [0; 60];
-/// frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+/// frame[12..26].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0x7a, 0xc0]);
 /// frame[38..42].copy_from_slice(&[0, 26, 0xff, 0xba]); // UDP: 26 bytes and the checksum, over zeros
 /// assert!(measure::is_intact(&frame, []));
 /// frame[59] ^= 1;
@@ -37,14 +37,14 @@ pub fn is_intact<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) 
     check(first, more) != Checked::Wrong
 }
 
-/// What the checksum of a frame says of it.
+/// What the checksums of a frame say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// It is right.
+    /// They are right.
     Right,
-    /// It is wrong.
+    /// One is wrong.
     Wrong,
-    /// There is none that is read, or it does not cover what is there.
+    /// That of IPv4 is not wrong, and there is none of UDP, TCP or ICMP that is read, or it does not cover what is there.
     Unread,
 }
 
@@ -59,31 +59,34 @@ pub fn check<'f>(first: &'f [u8], more: impl IntoIterator<Item = &'f [u8]>) -> C
         && usize::from(u16::from_be_bytes([head[38], head[39]])) == first.len() - ETHERNET - IPV4
         && head[20] & 0x3f == 0
         && head[21] == 0
+        && head[40..42] != [0, 0]
+        && let Some(header) = head[ETHERNET..].first_chunk::<IPV4>()
     {
         let pseudo = u64::from(u16::from_le_bytes([0, UDP])) + u64::from(u16::from_le_bytes([head[38], head[39]]));
         // Addresses and datagram are one piece.
-        if head[40..42] == [0, 0] {
-            return Checked::Unread;
-        }
         let is_right = match <&[u8; SHORTEST]>::try_from(first) {
             // Of a length that is known there is no loop.
-            Ok(shortest) => is_right(pseudo, &shortest[26..]),
-            Err(_) => is_right(pseudo, &first[26..]),
+            Ok(shortest) => is_right(pseudo, header, &shortest[26..]),
+            Err(_) => is_right(pseudo, header, &first[26..]),
         };
         return if is_right { Checked::Right } else { Checked::Wrong };
     }
     check_other(first, &mut more.into_iter())
 }
 
-/// Whether the sum of words of 16 bits is 0xffff (RFC 1071) of bytes, 8 at least, and of what is in `sum`. Words are added four at a time and in
-/// the order of x86, as a remainder by 0xffff is the same in both (section 2 (B)).
+/// Whether the sums of words of 16 bits are 0xffff (RFC 1071) of the header, and of what is in `sum` and `bytes`, 8 at least: whether theirs is
+/// together, as one fault in either shows in that. Words are added four at a time and in the order of x86, as a remainder by 0xffff is the
+/// same in both (section 2 (B)).
 #[inline(always)]
-fn is_right(mut sum: u64, bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
+fn is_right(mut sum: u64, header: &[u8; IPV4], bytes: &[u8]) -> bool {
     let mut add = |word: u64| {
         let (more, carry) = sum.overflowing_add(word);
         sum = more + u64::from(carry);
     };
+    let (words, last) = header.as_chunks::<8>();
+    words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+    add(last.first_chunk().map_or(0, |last| u32::from_le_bytes(*last).into()));
+    let (words, rest) = bytes.as_chunks::<8>();
     words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
     // The rest is the end of the last 8 bytes.
     let last = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
@@ -134,6 +137,11 @@ fn checked<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> Opt
     let (protocol, addresses, datagram, length) = match first.get(at - 2..at)? {
         [0x08, 0] => {
             let header = ip.first_chunk::<IPV4>()?;
+            // With options (RFC 791, 3.1).
+            let with_options = ip.get(..4 * usize::from(header[0] & 15))?;
+            if header[0] >= 0x45 && header[0] < 0x50 && !Sum::of(with_options).is_right() {
+                return Some(false);
+            }
             let is_whole = header[6] & 0x3f == 0 && header[7] == 0;
             let length = u16::from_be_bytes([header[2], header[3]]).checked_sub(20);
             (header[0] == 0x45 && is_whole).then_some((header[9], &ip[12..20], &ip[IPV4..], length?))?

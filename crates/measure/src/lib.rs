@@ -3,7 +3,7 @@
 //! - [`Tag`], [`TagWriter`], [`End`]: what a frame carries at its end: stream, number and due time, or how many there were.
 //! - [`Load`], [`Rate`], [`Pacer`]: how many frames a second, and when each of them is due.
 //! - [`Window`], [`Stream`]: what was lost, doubled, late or reordered, and how long frames took.
-//! - [`is_intact`]: whether a frame is as it was sent, by its checksum of UDP, TCP or ICMP.
+//! - [`is_intact`]: whether a frame is as it was sent, by the checksums of IPv4 and of UDP, TCP or ICMP.
 //! - [`Latency`]: a histogram, and what RFC 8219, RFC 5481 and RFC 3550 make of it.
 //! - [`Clock`]: ticks of a counter in nanoseconds, with the error that this can have.
 //!

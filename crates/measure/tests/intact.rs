@@ -29,6 +29,13 @@ fn header(protocol: u8) -> (usize, usize) {
     }
 }
 
+/// Writes the checksum of a header of IPv4 that begins here.
+fn sum_up(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum = checksum(&packet[..usize::from(packet[0] & 15) * 4]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// A frame of a protocol with tags, payload, and padding behind it; and where its datagram begins and ends.
 fn frame(v4: bool, protocol: u8, tags: usize, payload: &[u8], padding: usize) -> (Vec<u8>, [usize; 2]) {
     let (header, checksum_at) = header(protocol);
@@ -42,12 +49,15 @@ fn frame(v4: bool, protocol: u8, tags: usize, payload: &[u8], padding: usize) ->
         frame.extend([8, 0, 0x45, 0]);
         frame.extend((20 + length).to_be_bytes());
         frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+        frame.extend(&addresses);
+        let header = frame.len() - 20;
+        sum_up(&mut frame[header..]);
     } else {
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         frame.extend(length.to_be_bytes());
         frame.extend([protocol, 64]);
+        frame.extend(&addresses);
     }
-    frame.extend(&addresses);
     let begin = frame.len();
     let mut datagram: Vec<u8> = (0xc0..).take(header).chain(payload.iter().copied()).collect();
     if protocol == UDP {
@@ -99,6 +109,16 @@ proptest! {
     }
 
     #[test]
+    fn a_bit_of_a_header_makes_the_difference(protocol in prop_oneof![Just(UDP), Just(TCP), Just(ICMP), any::<u8>()], tags in 0..3_usize, payload in prop::collection::vec(any::<u8>(), 0..60), bit in 8..160_usize) {
+        let (whole, [begin, _]) = frame(true, protocol, tags, &payload, 0);
+        let expected = if [UDP, TCP, ICMP].contains(&protocol) { Checked::Right } else { Checked::Unread };
+        prop_assert_eq!(check(&whole, []), expected);
+        let mut changed = whole;
+        changed[begin - 20 + bit / 8] ^= 1 << (bit % 8);
+        prop_assert_eq!(check(&changed, []), Checked::Wrong);
+    }
+
+    #[test]
     fn anything_is_looked_at(first in prop::collection::vec(any::<u8>(), 0..90), more in prop::collection::vec(any::<u8>(), 0..90), kind in 0..4_usize) {
         let mut first = first;
         if first.len() > 24 {
@@ -116,6 +136,7 @@ proptest! {
         for (at, byte) in [(14, 0x46), (20, 0x20), (21, 1), (23, 132), (23, 58), (12, 9)] {
             let mut other = whole.clone();
             other[at] = byte;
+            sum_up(&mut other[14..]);
             other[begin + 9] ^= 0xff;
             prop_assert!(is_intact(&other, []), "byte {}", at);
             prop_assert_eq!(check(&other, []), Checked::Unread, "byte {}", at);

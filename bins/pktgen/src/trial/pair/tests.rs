@@ -223,6 +223,8 @@ fn frames_that_were_padded_count_in_their_order() {
             if !number.is_multiple_of(3) {
                 assert_eq!((frame.len(), frame[17], frame[39]), (60, 46, 26));
                 (frame[17], frame[39]) = (42, 22);
+                let sum = u16::from_be_bytes([frame[24], frame[25]]);
+                frame[24..26].copy_from_slice(&wire::checksum::update_u16(sum, 46, 42).to_be_bytes());
                 frame[40..42].fill(0);
                 frame.drain(42..46);
                 frame.resize(60, 0x55);
@@ -318,8 +320,8 @@ fn damage_is_seen_in_streams_whose_checksums_are_right_beside_others() {
             if number < 30 {
                 frame[58] ^= 4;
             } else if number < 33 {
-                // Another protocol, in one of each.
-                frame[23] = 132;
+                // Another EtherType, in one of each.
+                frame[12] ^= 0x10;
             }
             vec![frame]
         };
