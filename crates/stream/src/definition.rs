@@ -24,8 +24,11 @@ const FILE_KEYS: [&str; 1] = ["stream"];
 const KEYS: [&str; 9] = ["name", "size", "frame", "payload", "flows", "field", "weight", "rate", "pattern"];
 const PAYLOADS: [&str; 3] = ["zero", "increment", "random"];
 
-/// Fields by which a receiver finds the checksum of UDP, TCP or ICMP, and whether it is right.
-const FORM: [&str; 11] = [
+/// The checksum of a header; one that is given is right of no more than one.
+const IPV4_SUM: &str = "ipv4 checksum";
+/// Fields by which a receiver finds the checksum of UDP, TCP or ICMP, and whether checksums are right.
+const FORM: [&str; 12] = [
+    IPV4_SUM,
     "ethernet type",
     "vlan type",
     "ipv4 protocol",
@@ -345,7 +348,7 @@ impl Definition {
     }
 
     /// Whether all frames read like the first, types, protocols, lengths and checksums being what they are in that one: none of these is
-    /// given and moves, and no length is given where sizes differ.
+    /// given and moves, no length is given where sizes differ, and no checksum of IPv4 is given.
     ///
     /// ```
     /// use stream::Definition;
@@ -355,12 +358,17 @@ impl Definition {
     ///     Definition::parse("a.toml", &text).map(|definitions| definitions[0].has_one_form())
     /// };
     /// assert_eq!([of_length("26")?, of_length("{ list = [26, 20] }")?], [true, false]);
+    ///
+    /// // Right of the first frame only.
+    /// let text = "[[stream]]\nframe = ['ethernet', { ipv4 = { checksum = 0x1234, id = { from = 0, to = 99 } } }, 'udp']";
+    /// assert!(!Definition::parse("a.toml", text)?[0].has_one_form());
     /// # Ok::<(), stream::Error>(())
     /// ```
     #[must_use]
     pub fn has_one_form(&self) -> bool {
         let stays = |field: &Field| match field.values {
-            Values::Constant(_) => !field.name.ends_with(" length") || self.sizes.only().is_some(),
+            Values::Constant(_) if field.name.ends_with(" length") => self.sizes.only().is_some(),
+            Values::Constant(_) => field.name != IPV4_SUM,
             _ => false,
         };
         self.layout.fields.iter().all(|field| !field.given || !FORM.contains(&field.name.as_str()) || stays(field))
