@@ -206,7 +206,7 @@ impl RxInfos {
     }
 
     /// Returns the time when the burst was received, in counts of [`device::tsc::now`]; not when its frames were on the
-    /// wire.
+    /// wire. After a call that received nothing it says nothing.
     #[must_use]
     pub fn received_at(&self) -> u64 {
         self.received_at
@@ -219,14 +219,29 @@ impl RxInfos {
     }
 
     /// Returns room for the infos of a burst of up to `count` packets, for a driver to write from the front on and then
-    /// call [`Self::filled`].
+    /// call [`Self::filled`]. Until then there are no infos.
     #[inline]
     pub fn room(&mut self, count: usize) -> &mut [RxInfo] {
-        (self.len, self.empty) = (0, 0);
+        self.len = 0;
         if self.infos.len() < count {
             self.infos.resize(count, RxInfo::default());
         }
-        &mut self.infos[..count]
+        &mut self.places()[..count]
+    }
+
+    /// Returns the number of packets that there is room for.
+    #[inline(always)]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.infos.len()
+    }
+
+    /// Returns as much room as there is, as [`Self::room`] does, for a driver that asks for more only where that is too little. The
+    /// infos of the burst before remain until they are overwritten.
+    #[inline(always)]
+    pub fn places(&mut self) -> &mut [RxInfo] {
+        self.empty = 0;
+        &mut self.infos
     }
 
     /// Records that these packets have been received now, and that what they tell themselves is all that is known of them

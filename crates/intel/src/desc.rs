@@ -65,14 +65,12 @@ impl Descriptor {
 pub(crate) struct Received(u64);
 
 impl Received {
-    /// What the device says of the frame, with the descriptor's first word; of the second, the bits in `meant`, which are
-    /// some of [`rx::meant`], and checksum errors where [`RxInfo`] has them.
+    /// What the device says of a good frame, with the descriptor's first word; of the second, the bits of [`rx::meant`], and checksum
+    /// errors where [`RxInfo`] has them.
     #[inline(always)]
-    pub(crate) fn info<F: Family>(self, first_word: u64, meant: u64) -> RxInfo {
+    pub(crate) fn info<F: Family>(self, first_word: u64, [_, meant]: [u64; 2]) -> RxInfo {
         let kept = self.0 & meant;
-        let shift = rx::checksum_shift::<F>();
-        let moved = if shift == 0 { 0 } else { (self.0 & F::CHECKSUM_ERRORS) << shift };
-        RxInfo::from_write_back(first_word, kept | moved)
+        RxInfo::from_write_back(first_word, kept.wrapping_add(kept & rx::low_errors::<F>()))
     }
 
     /// Whether the descriptor is the driver's again.
@@ -129,16 +127,16 @@ pub(crate) mod rx {
         DD | EOP | F::FRAME_ERRORS
     }
 
-    /// By how many bits checksum errors are lower than in an [`ethdev::RxInfo`].
+    /// Checksum errors that are a bit lower than in an [`ethdev::RxInfo`]: added to themselves they are in place, as the bit above
+    /// them is clear in good frames.
     #[inline(always)]
-    pub(crate) const fn checksum_shift<F: Family>() -> u32 {
-        CHECKSUM_ERRORS.trailing_zeros() - F::CHECKSUM_ERRORS.trailing_zeros()
+    pub(crate) const fn low_errors<F: Family>() -> u64 {
+        if F::CHECKSUM_ERRORS == CHECKSUM_ERRORS { 0 } else { F::CHECKSUM_ERRORS }
     }
 
-    /// The bits that mean the same in an [`ethdev::RxInfo`]. VP does not where no tags are stripped.
-    pub(crate) const fn meant<F: Family>(strip_vlan: bool) -> u64 {
-        let moved = if checksum_shift::<F>() == 0 { 0 } else { F::CHECKSUM_ERRORS | CHECKSUM_ERRORS };
-        !(moved | if strip_vlan { 0 } else { VP })
+    /// The bits of both words that mean something in an [`ethdev::RxInfo`]. VP does not where no tags are stripped.
+    pub(crate) const fn meant(strip_vlan: bool) -> [u64; 2] {
+        [!0, if strip_vlan { !0 } else { !VP }]
     }
 
     /// Bytes written to the buffer, as the device says.

@@ -66,9 +66,8 @@ pub struct RxQueue<F: Family, D: Device> {
     skipping: bool,
     /// Bytes of the longest frame that the straight path and the loops take: `buffer`, but 0 while `skipping`.
     usual_limit: u16,
-    /// Bits of a write-back's second word that mean what [`RxInfo`] says of them: not VP where no tags are stripped (82599 datasheet
-    /// 7.1.6.2).
-    meant: u64,
+    /// Bits of a write-back's words that mean what [`RxInfo`] says of them: not VP where no tags are stripped (82599 datasheet 7.1.6.2).
+    meant: [u64; 2],
     index: u32,
     /// All but the number of packets: that is `next`, less the other descriptors.
     counters: RxCounters,
@@ -95,25 +94,24 @@ impl<F: Family, D: Device> RxQueue<F, D> {
 
     /// Receives with a cache of the queue's own.
     #[cold]
-    fn recv_own(&mut self, batch: &mut Batch, infos: impl Infos) -> usize {
+    fn recv_own(&mut self, batch: &mut Batch, infos: impl Infos) {
         let mut own = self.own_cache.take().unwrap_or_else(|| self.pool.cache());
-        let received = self.recv_many(&mut own, batch, infos);
+        self.recv_many(&mut own, batch, infos);
         self.own_cache = Some(own);
-        received
     }
 
-    /// Receives what fits into `batch`. Returns the number of packets. A frame that came alone takes the straight way here.
+    /// Receives what fits into `batch`. A frame that came alone takes the straight way here.
     #[inline(never)]
-    fn recv_from<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
+    fn recv_from<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) {
         let room = batch.spare();
         if room == 0 {
-            return 0;
+            return infos.clear();
         }
         // The first alone tells an empty poll: the device is about to write those behind it, which may lie in another cache line.
         let descriptor = self.ring.at(self.next);
         let received = descriptor.received();
         if !received.is_done() {
-            return 0;
+            return infos.clear();
         }
         if room >= STEP && self.is_done(STEP - 1) {
             return self.recv_many(cache, batch, infos);
@@ -121,33 +119,38 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         if room > 1 && self.is_done(1) {
             return self.recv_few(cache, batch, infos, 0);
         }
+        if !infos.have_room(1) {
+            return self.recv_rest(cache, batch, infos, 0);
+        }
+        // Before the frame is known to be usual: the words are at hand.
+        if let [place, ..] = infos.places(0, 1) {
+            *place = received.info::<F>(descriptor.first_word(), self.meant);
+        }
         let Some(len) = received.single::<F>(self.usual_limit) else {
             return self.recv_rest(cache, batch, infos, 0);
         };
         if self.way == Way::Paged || cache.is_empty() {
             return self.recv_rest(cache, batch, infos, 0);
         }
-        if I::WANTED
-            && let Some(place) = infos.from(0).first_mut()
-        {
-            *place = received.info::<F>(descriptor.first_word(), self.meant);
-        }
-        let Some(fresh) = cache.lend_one() else { return 0 };
-        let start = (fresh.as_ptr() as u64).wrapping_add(self.delta);
+        let Some(fresh) = cache.lend_one() else { return infos.clear() };
+        let iova = |queue: &Self, slot: Slot| (slot.as_ptr() as u64).wrapping_add(queue.delta);
         // SAFETY: there is room in the batch, and the device has written so many bytes.
-        unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16), batch) };
-        self.end_burst(1)
+        unsafe { self.exchange(fresh, iova, Meta(self.meta.0 | u64::from(len) << 16), batch) };
+        self.end_burst(infos, 1);
     }
 
-    /// Rings the doorbell when it is time to. Returns `taken`, as the last act of a burst.
+    /// Ends a burst of `taken` packets. Rings the doorbell when it is time to.
     #[inline(always)]
-    fn end_burst(&mut self, taken: usize) -> usize {
-        if self.next.wrapping_sub(self.announced) >= DOORBELL { self.ring_doorbell(taken) } else { taken }
+    fn end_burst(&mut self, infos: impl Infos, taken: usize) {
+        infos.filled(taken);
+        if self.next.wrapping_sub(self.announced) >= DOORBELL {
+            self.ring_doorbell();
+        }
     }
 
     /// Receives what fits into `batch`, with the loops that this processor has.
     #[inline(always)]
-    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) -> usize {
+    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) {
         match self.way {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
@@ -161,38 +164,39 @@ impl<F: Family, D: Device> RxQueue<F, D> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(never)]
     #[target_feature(enable = "avx2")]
-    fn recv_fours<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
+    fn recv_fours<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) {
         let room = batch.spare();
-        if cache.len() < room {
+        if cache.len() < room || !infos.have_room(room) {
             return self.recv_rest(cache, batch, infos, 0);
         }
         // SAFETY: the processor has AVX2.
         let loops = unsafe { Avx2::new(self.delta) };
-        let taken = self.recv_run::<I>(cache, batch, loops.fours(), infos.from(0));
+        let taken = self.recv_run::<I>(cache, batch, loops.fours(), infos.places(0, room));
         if taken < room && self.is_done(0) {
             return self.recv_few(cache, batch, infos, taken);
         }
-        self.end_burst(taken)
+        self.end_burst(infos, taken);
     }
 
-    /// Goes on behind a run of `taken` frames, as [`Self::recv_fours`] does but one by one, for which less is made ready. Returns the number
-    /// of packets received with those of the run.
+    /// Goes on behind a run of `taken` frames, as [`Self::recv_fours`] does but one by one, for which less is made ready.
     #[inline(never)]
-    fn recv_few<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I, taken: usize) -> usize {
+    fn recv_few<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I, taken: usize) {
         let room = batch.spare();
-        if cache.len() < room || self.way == Way::Paged {
+        if cache.len() < room || self.way == Way::Paged || !infos.have_room(taken + room) {
             return self.recv_rest(cache, batch, infos, taken);
         }
-        let more = self.recv_run::<I>(cache, batch, OneByOne { delta: self.delta }, infos.from(taken));
+        let places = infos.places(taken, room);
+        let more = self.recv_run::<I>(cache, batch, OneByOne { delta: self.delta }, places);
         if more < room && self.is_done(0) {
             return self.recv_rest(cache, batch, infos, taken + more);
         }
-        self.end_burst(taken + more)
+        self.end_burst(infos, taken + more);
     }
 
-    /// Goes on behind a run of `taken` frames. Returns the number of packets received with those of the run.
+    /// Goes on behind a run of `taken` frames.
     #[inline(never)]
-    fn recv_rest<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: I, taken: usize) -> usize {
+    fn recv_rest<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I, taken: usize) {
+        infos.make_room(taken + batch.spare());
         match self.way {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
@@ -207,7 +211,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx2")]
-    fn recv_rest_avx2<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: I, taken: usize) -> usize {
+    fn recv_rest_avx2<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: I, taken: usize) {
         // SAFETY: the processor has AVX2.
         self.recv_runs(cache, batch, unsafe { Avx2::new(self.delta) }, infos, taken)
     }
@@ -221,18 +225,18 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         loops: impl Loops,
         mut infos: I,
         taken: usize,
-    ) -> usize {
+    ) {
         let before = batch.len() - taken;
         let mut dropped = 0;
         while batch.spare() > 0 && self.is_done(0) {
-            let at = batch.len() - before;
-            if self.recv_run::<I>(cache, batch, loops, infos.from(at)) == 0
-                && !self.recv_unusual(cache, batch, &mut dropped, infos.from(at))
+            let places = infos.places(batch.len() - before, batch.spare());
+            if self.recv_run::<I>(cache, batch, loops, places) == 0
+                && !self.recv_unusual(cache, batch, &mut dropped, places)
             {
                 break;
             }
         }
-        self.end_burst(batch.len() - before)
+        self.end_burst(infos, batch.len() - before);
     }
 
     /// Receives frames of one buffer each, as many as there are room and fresh buffers for up to the end of the ring; stops before
@@ -274,21 +278,27 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         taken
     }
 
-    /// Puts the buffer of the next descriptor into `batch`, as the packet that `meta` describes, and `fresh` in its place, whose data
-    /// begins at IOVA `start`.
+    /// Puts the buffer of the next descriptor into `batch`, as the packet that `meta` describes, and `fresh` in its place, whose
+    /// data begins at `iova`.
     ///
     /// # Safety
     ///
     /// There is room in the batch, the device has done with the descriptor, and the length of `meta` is within the buffer.
     #[inline(always)]
-    unsafe fn exchange(&mut self, fresh: LentOne<'_>, start: u64, meta: Meta, batch: &mut Batch) {
+    unsafe fn exchange(
+        &mut self,
+        fresh: LentOne<'_>,
+        iova: impl FnOnce(&Self, Slot) -> u64,
+        meta: Meta,
+        batch: &mut Batch,
+    ) {
         let at = self.next & self.ring.mask();
-        self.next = self.next.wrapping_add(1);
+        // SAFETY: it is in the ring from here on.
+        let fresh = unsafe { fresh.used() };
         // SAFETY: below the size of the ring, and there are as many slots.
         let posted = unsafe { self.slots.get_unchecked_mut(at) };
-        // SAFETY: it is in the ring from here on.
-        let slot = std::mem::replace(posted, unsafe { fresh.used() });
-        self.ring.at(at).write(start, 0);
+        let slot = std::mem::replace(posted, fresh);
+        self.ring.at(at).write(iova(self, fresh), 0);
         // SAFETY: the device has done with the slot, which the ring gives up; the length is within it.
         let packet = unsafe { Packet::from_slot(slot, meta) };
         // SAFETY: there is room, by the caller's word.
@@ -296,6 +306,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         // SAFETY: written just now.
         unsafe { batch.received(1) };
         self.counters.bytes += u64::from(meta.len());
+        self.next = self.next.wrapping_add(1);
     }
 
     /// Gives descriptor `index` the buffer `slots[index]`.
@@ -303,44 +314,41 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         self.ring.at(index).write(start_iova(&self.translation, self.slots[index], self.meta.offset()), 0);
     }
 
-    /// Hands the refilled descriptors to the device, if it still runs. Returns `taken`, as the last act of a burst.
+    /// Hands the refilled descriptors to the device, if it still runs.
     #[inline(never)]
-    fn ring_doorbell(&mut self, taken: usize) -> usize {
+    fn ring_doorbell(&mut self) {
         if self.shared.is_quiet() {
-            return taken;
+            return;
         }
         self.announced = self.next;
         let tail = low_half((self.next.wrapping_sub(1) & self.ring.mask()) as u64);
         // SAFETY: every descriptor has a buffer that belongs to the ring.
         unsafe { self.shared.regs.device().bar().write32(F::RX.doorbell(self.index), tail) }
-        taken
+    }
+
+    /// See [`ethdev::RxQueue`].
+    #[inline(always)]
+    fn recv_by<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: impl Infos) -> &'b mut [Packet] {
+        let before = batch.len();
+        if cache.pool_id() == self.meta.pool() {
+            self.recv_from(cache, batch, infos);
+        } else {
+            self.recv_own(batch, infos);
+        }
+        batch.get_mut(before..).unwrap_or_default()
     }
 }
 
 impl<F: Family, D: Device> ethdev::RxQueue for RxQueue<F, D> {
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
-        let before = batch.len();
-        if cache.pool_id() == self.meta.pool() {
-            self.recv_from(cache, batch, NoInfos)
-        } else {
-            self.recv_own(batch, NoInfos)
-        };
-        batch.get_mut(before..).unwrap_or_default()
+        self.recv_by(cache, batch, NoInfos)
     }
 
     /// The values are those that the device wrote back: hash, packet type, VLAN tag if tags are stripped, and checksum verdicts.
     #[inline]
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
-        let before = batch.len();
-        let room = infos.room(batch.spare());
-        let count = if cache.pool_id() == self.meta.pool() {
-            self.recv_from(cache, batch, room)
-        } else {
-            self.recv_own(batch, room)
-        };
-        infos.filled(count);
-        batch.get_mut(before..).unwrap_or_default()
+        self.recv_by(cache, batch, infos)
     }
 
     fn counters(&self) -> RxCounters {

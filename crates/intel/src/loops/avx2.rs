@@ -136,13 +136,11 @@ const REVERSED: i32 = 0b00_01_10_11;
 #[target_feature(enable = "avx2")]
 fn info_words<F: Family>(descriptors: __m256i, meant: __m256i) -> __m256i {
     let kept = _mm256_and_si256(descriptors, meant);
-    let shift = rx::checksum_shift::<F>();
-    if shift == 0 {
+    let low_errors = lanes(rx::low_errors::<F>());
+    if low_errors == 0 {
         return kept;
     }
-    let errors = _mm256_set_epi64x(lanes(F::CHECKSUM_ERRORS), 0, lanes(F::CHECKSUM_ERRORS), 0);
-    let moved = _mm256_sll_epi64(_mm256_and_si256(descriptors, errors), _mm_cvtsi64_si128(shift.into()));
-    _mm256_or_si256(kept, moved)
+    _mm256_add_epi64(kept, _mm256_and_si256(kept, _mm256_set_epi64x(low_errors, 0, low_errors, 0)))
 }
 
 impl<F: Family, I: Infos> Exchange<F, I> {
@@ -165,7 +163,8 @@ impl<F: Family, I: Infos> Exchange<F, I> {
         let half_word = _mm256_set1_epi64x(0xffff);
         let limit = _mm256_set1_epi64x(lanes(u64::from(self.limit) ^ SIGN));
         let zero = _mm256_setzero_si256();
-        let meant = _mm256_set_epi64x(lanes(self.meant), -1, lanes(self.meant), -1);
+        let [low, high] = self.meant.map(lanes);
+        let meant = _mm256_broadcastsi128_si256(_mm_set_epi64x(high, low));
         let mut bytes = zero;
         let (mut done, end) = (0, count & !(STEP - 1));
         while done < end {

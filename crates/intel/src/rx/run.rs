@@ -5,7 +5,7 @@ use crate::desc::Descriptor;
 use crate::loops::Done;
 #[cfg(doc)]
 use crate::loops::Loops;
-use ethdev::RxInfo;
+use ethdev::{RxInfo, RxInfos};
 use mempool::{Meta, Packet, Slot};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -15,8 +15,20 @@ pub(crate) trait Infos {
     /// Whether anybody does.
     const WANTED: bool;
 
-    /// Where the infos of packets go from number `at` of this call on.
-    fn from(&mut self, at: usize) -> &mut [RxInfo];
+    /// Whether there are places for `count` packets of this call.
+    fn have_room(&self, count: usize) -> bool;
+
+    /// Makes as many places.
+    fn make_room(&mut self, count: usize);
+
+    /// Where the infos of `count` packets go from number `at` of this call on, if there are as many places and somebody wants to know.
+    fn places(&mut self, at: usize, count: usize) -> &mut [RxInfo];
+
+    /// So many packets were received, and their infos written.
+    fn filled(self, count: usize);
+
+    /// Nothing was received.
+    fn clear(self);
 }
 
 /// Nobody.
@@ -26,18 +38,50 @@ impl Infos for NoInfos {
     const WANTED: bool = false;
 
     #[inline(always)]
-    fn from(&mut self, _: usize) -> &mut [RxInfo] {
+    fn have_room(&self, _: usize) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, _: usize) {}
+
+    #[inline(always)]
+    fn places(&mut self, _: usize, _: usize) -> &mut [RxInfo] {
         &mut []
     }
+
+    #[inline(always)]
+    fn filled(self, _: usize) {}
+
+    #[inline(always)]
+    fn clear(self) {}
 }
 
-/// As many packets as there are places can be received.
-impl Infos for &mut [RxInfo] {
+impl Infos for &mut RxInfos {
     const WANTED: bool = true;
 
     #[inline(always)]
-    fn from(&mut self, at: usize) -> &mut [RxInfo] {
-        self.get_mut(at..).unwrap_or_default()
+    fn have_room(&self, count: usize) -> bool {
+        self.capacity() >= count
+    }
+
+    fn make_room(&mut self, count: usize) {
+        self.room(count);
+    }
+
+    #[inline(always)]
+    fn places(&mut self, at: usize, count: usize) -> &mut [RxInfo] {
+        RxInfos::places(self).get_mut(..at + count).and_then(|places| places.get_mut(at..)).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn filled(self, count: usize) {
+        RxInfos::filled(self, count);
+    }
+
+    #[inline(always)]
+    fn clear(self) {
+        RxInfos::clear(self);
     }
 }
 
@@ -55,8 +99,8 @@ pub(crate) struct Exchange<F: Family, I: Infos> {
     /// Where infos go, if they are wanted.
     pub(crate) infos: *mut RxInfo,
     pub(super) kind: PhantomData<(F, I)>,
-    /// Of a write-back's second word, the bits that infos keep.
-    pub(crate) meant: u64,
+    /// Of a write-back's words, the bits that infos keep.
+    pub(crate) meant: [u64; 2],
     pub(crate) count: usize,
     /// Bytes that fit into a buffer.
     pub(crate) limit: u16,
@@ -99,11 +143,11 @@ impl<F: Family, I: Infos> Exchange<F, I> {
             let fresh = unsafe { top.sub(done + 1) };
             // SAFETY: as above.
             let fresh = unsafe { fresh.read() };
-            descriptor.write(iova(fresh), 0);
             // SAFETY: `done < count` elements (type invariant).
             let posted = unsafe { self.posted.add(done) };
             // SAFETY: as above; the ring owns the fresh slot from here.
             let slot = unsafe { posted.replace(fresh) };
+            descriptor.write(iova(fresh), 0);
             // SAFETY: the device has done with the slot, which the ring gives up; `len` is within the buffer.
             let packet = unsafe { Packet::from_slot(slot, Meta(self.meta.0 | u64::from(len) << 16)) };
             // SAFETY: `done < count` elements (type invariant).

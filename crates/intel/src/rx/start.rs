@@ -67,7 +67,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
             translation,
             way,
             delta: delta.wrapping_add(headroom.into()),
-            meant: desc::rx::meant::<F>(port.strip_vlan),
+            meant: desc::rx::meant(port.strip_vlan),
             meta: Meta::new(headroom, 0, pool.id()),
             buffer,
             most_segments: (port.max_frame() + CRC).div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),

@@ -97,9 +97,9 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         for (&len, left) in lens.iter().zip((0..lens.len()).rev()) {
             let Some(fresh) = cache.lend_one() else { return false };
             let continues = if left > 0 { Meta::CONTINUES } else { 0 };
-            let start = start_iova(&self.translation, *fresh, self.meta.offset());
+            let iova = |queue: &Self, slot| start_iova(&queue.translation, slot, queue.meta.offset());
             // SAFETY: there is room in the batch, the descriptor is done, and the caller checked its length.
-            unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16 | continues), batch) };
+            unsafe { self.exchange(fresh, iova, Meta(self.meta.0 | u64::from(len) << 16 | continues), batch) };
         }
         self.no_packets += lens.len() as u64 - 1;
         true
