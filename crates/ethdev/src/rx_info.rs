@@ -371,6 +371,9 @@ mod tests {
             assert_eq!(*infos, vec![known; count]);
             infos.filled_empty(count.min(2));
             assert_eq!(*infos, vec![RxInfo::default(); count.min(2)]);
+            infos.places()[..count.min(2)].fill(known);
+            infos.filled(count.min(2));
+            assert_eq!(*infos, vec![known; count.min(2)]);
             infos.filled(100);
             assert!(infos.is_empty(), "there is no room for so many");
         }
