@@ -1,6 +1,11 @@
 //! Virtqueues: where they lie, and what the split and the packed layout have in common.
 
 mod descriptor_state;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod fours;
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[path = "ring/no_fours.rs"]
+pub(crate) mod fours;
 mod memory;
 mod packed;
 mod split;
@@ -182,13 +187,15 @@ pub(crate) unsafe trait Virtqueue: Sized {
 
     /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
     /// no more or a ring begins again. `each` is told the place in the run and the id, and says the address, and how much longer than
-    /// `len` the buffer is. Returns how many: none where ids are not handed out in order, which is for [`Self::post_any`].
+    /// `len` the buffer is. Returns how many: none where ids are not handed out in order, which is for [`Self::post_any`]. `ahead` may
+    /// do as much for the first of up to so many, from an id on; it returns for how many it did.
     #[inline(always)]
     fn post(
         &mut self,
         most: usize,
         writable: bool,
         len: u32,
+        ahead: impl FnOnce(&mut Self::Writer, (usize, usize)) -> usize,
         mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
     ) -> usize {
         let state = self.state();
@@ -196,7 +203,7 @@ pub(crate) unsafe trait Virtqueue: Sized {
         let most = if state.is_simple() { most.min(state.free()) } else { 0 };
         let most = most.min(state.size() - first);
         let mut to = self.writer(writable, len);
-        let mut done = 0;
+        let mut done = ahead(&mut to, (first, most));
         while done < most {
             let id = first + done;
             let Some((address, more)) = each(done, id) else { break };
@@ -237,11 +244,12 @@ pub(crate) unsafe trait Virtqueue: Sized {
     /// Goes through a run of up to `most` single descriptors that the device has done with, in the order in which they were
     /// posted, and takes them out of the ring. `each` is told the place in the run, id and, if `LEN` is wanted, length; whether it
     /// knows the id is what makes it one in flight. Stops at the first that it refuses, where a ring begins again, and at anything
-    /// unusual. A run of none, with more to come, is one for [`Self::reclaim_any`].
+    /// unusual. A run of none, with more to come, is one for [`Self::reclaim_any`]. `ahead` is as with [`Self::post`].
     #[inline(always)]
     fn reclaim<const LEN: bool>(
         &mut self,
         most: usize,
+        ahead: impl FnOnce(&Self::Reader, (usize, usize)) -> usize,
         mut each: impl FnMut(usize, usize, u32) -> bool,
     ) -> Result<Passed, Fault> {
         let (used, count) = self.reader(most)?;
@@ -249,7 +257,7 @@ pub(crate) unsafe trait Virtqueue: Sized {
         let first = state.place(state.used);
         let count = if state.is_simple() { count } else { 0 };
         let start = if Self::COUNTS_IDS { first } else { 0 };
-        let (mut at, mut more) = (start, true);
+        let (mut at, mut more) = (start + ahead(&used, (first, count)), true);
         while at < start + count {
             let (n, id) = (at - start, at - start + first);
             // SAFETY: one to look at.
@@ -320,6 +328,14 @@ pub(crate) trait Writer {
     /// As [`Self::write`].
     #[inline(always)]
     unsafe fn name(&mut self, _n: usize, _id: usize) {}
+
+    /// [`Self::write`] for four places and ids.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::write`], for each of them, and the processor has AVX2.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe fn write_four(&mut self, n: usize, id: usize, addresses: fours::Four, more: fours::Four);
 }
 
 /// Where the device says what it has done with, from the next place of a ring on.
@@ -337,6 +353,14 @@ pub(crate) trait Reader {
     /// The length in a report of descriptor `id`; `None` if it is of another, or none.
     fn len_of(&self, report: Self::Report, id: usize) -> Option<u32>;
 
+    /// The lengths in the reports at four places, if they are of four descriptors from `id` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::at`], for each of them, and the processor has AVX2.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe fn lens_of_four(&self, n: usize, id: usize) -> Option<fours::Four>;
+
     /// Id and length, if it is done with anything by this report.
     fn fields(&self, report: Self::Report) -> Option<(u32, u32)>;
 }
@@ -346,13 +370,6 @@ pub(crate) trait Reader {
 pub(crate) enum Ring {
     Split(Split),
     Packed(Packed),
-}
-
-impl Ring {
-    #[inline(always)]
-    pub(crate) fn is_packed(&self) -> bool {
-        matches!(self, Self::Packed(_))
-    }
 }
 
 /// Runs the same expression on whichever layout it is.

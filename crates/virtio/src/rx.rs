@@ -2,7 +2,7 @@
 
 mod frame;
 
-use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
+use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout, fours};
 use crate::rx_header::{GoodFrame, LONGEST_HEADER, WITH_HASH};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
@@ -50,14 +50,15 @@ pub struct RxQueue<T: Transport> {
     shared: Arc<Shared<T>>,
 }
 
-/// What the next call begins with.
+/// What the next call begins with, going by what the last found.
 #[derive(Clone, Copy)]
 enum Next {
     /// Looks whether there is only one frame.
     Look,
-    /// Takes several, as the last call found several, from a split ring, or from a packed one.
-    Split,
-    Packed,
+    /// Takes several, one by one.
+    Few,
+    /// Takes several, four at a time: headers do not say in how many buffers a frame lies, and the processor has AVX2.
+    Fours,
 }
 
 /// What is to be done after a run of frames.
@@ -92,6 +93,8 @@ struct RxBuffers {
     pool: Pool,
     pool_id: u16,
     translation: Arc<Translation>,
+    /// The processor has what [`fours`] need.
+    has_fours: bool,
     /// IOVA = address + this, where the translation is linear.
     linear: Option<u64>,
     /// Where a frame's data begins in its slot; the header ends there. It lies on a cache line of its own where the head room
@@ -150,6 +153,7 @@ impl<T: Transport> RxQueue<T> {
             chain_shift: 0,
             pool: pool.clone(),
             pool_id: pool.id(),
+            has_fours: fours::are_here(),
             linear: match *translation {
                 Translation::Linear { delta } => Some(delta),
                 Translation::Paged { .. } => None,
@@ -224,38 +228,58 @@ impl<T: Transport> RxQueue<T> {
     #[inline(never)]
     fn recv_several(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         let before = batch.len();
-        let is_packed = self.session.as_ref().is_some_and(|session| session.ring.is_packed());
-        self.next = if is_packed { Next::Packed } else { Next::Split };
         let fresh = cache.len();
-        let then = if is_packed { self.recv_ring::<true>(fresh, batch) } else { self.recv_ring::<false>(fresh, batch) };
+        let then = if self.buffers.has_fours() && batch.spare() >= fours::STEP {
+            self.next = Next::Fours;
+            // SAFETY: there are.
+            unsafe { self.recv_fours(fresh, batch) }
+        } else {
+            self.next = Next::Few;
+            self.recv_ring(fresh, batch)
+        };
         self.go_on(cache, batch, before, then);
     }
 
-    /// Receives good frames of a buffer each into the batch's room, from a ring that is packed, or not. `fresh` is what the cache
-    /// holds. Returns what is to be done then.
+    /// Receives good frames of a buffer each into the batch's room. `fresh` is what the cache holds. Returns what is to be done then.
     #[inline(never)]
-    fn recv_ring<const PACKED: bool>(&mut self, fresh: usize, batch: &mut Batch) -> Then {
+    fn recv_ring(&mut self, fresh: usize, batch: &mut Batch) -> Then {
+        self.recv_ring_by::<false>(fresh, batch)
+    }
+
+    /// [`Self::recv_ring`] four at a time.
+    ///
+    /// # Safety
+    ///
+    /// As [`Next::Fours`] says.
+    #[inline(never)]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn recv_fours(&mut self, fresh: usize, batch: &mut Batch) -> Then {
+        self.recv_ring_by::<true>(fresh, batch)
+    }
+
+    #[inline(always)]
+    fn recv_ring_by<const FOURS: bool>(&mut self, fresh: usize, batch: &mut Batch) -> Then {
         let room = batch.spare();
         if self.shared.epoch() != self.epoch || fresh < room {
             return Then::Slow;
         }
         let Some(session) = &mut self.session else { return Then::Nothing };
-        if session.ring.is_packed() != PACKED {
-            return Then::Nothing;
-        }
         each_layout!(&mut session.ring, ring => {
-            let Ok(run) = self.buffers.recv_run(ring, batch, room, false) else {
+            let Ok(run) = self.buffers.recv_run::<_, FOURS>(ring, batch, room, false) else {
                 // The fault shows when the ring is looked at again.
                 self.next = Next::Look;
                 return Then::More;
             };
             if run.count < room {
-                if run.count < 2 {
-                    self.next = Next::Look;
+                if run.count < if FOURS { fours::STEP } else { 2 } {
+                    self.next = if run.count < 2 { Next::Look } else { Next::Few };
                 }
                 if ring.has_more(run) || run.count == 0 && !self.buffers.has_nothing_to_do(ring) {
                     return Then::More;
                 }
+            }
+            if !FOURS && run.count >= fours::STEP && self.buffers.has_fours() {
+                self.next = Next::Fours;
             }
             if ring.free() >= self.buffers.refill_at { Then::Refill } else { Then::Nothing }
         })
@@ -349,8 +373,9 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
                 self.recv_from(cache, batch);
                 Then::Nothing
             }
-            Next::Split => self.recv_ring::<false>(cache.len(), batch),
-            Next::Packed => self.recv_ring::<true>(cache.len(), batch),
+            Next::Few => self.recv_ring(cache.len(), batch),
+            // SAFETY: it is set where they are right only, and no session begins with it.
+            Next::Fours => unsafe { self.recv_fours(cache.len(), batch) },
         };
         if !matches!(then, Then::Nothing) {
             self.go_on(cache, batch, before, then);
@@ -416,6 +441,12 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
 }
 
 impl RxBuffers {
+    /// Whether [`Next::Fours`] is right for the present session.
+    #[inline(always)]
+    fn has_fours(&self) -> bool {
+        self.has_fours && !self.good.mergeable
+    }
+
     /// Only frames that begin are taken for good ones of a buffer each.
     fn set_good_frame(&mut self) {
         self.good.set_room(if self.is_amid_frame() { 0 } else { self.data_room });
@@ -447,9 +478,9 @@ impl RxBuffers {
         let Some(to) = batch.spare_slots().first_mut() else { return false };
         // What is wrong shows when it is looked at again.
         let Ok(Some((id, len))) = ring.next_used() else { return false };
-        let mut slots = self.slots.view();
+        let slots = self.slots.start();
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-        let place = unsafe { slots.of(id) };
+        let place = unsafe { &mut *slots.wrapping_add(id) };
         let Some(slot) = *place else { return false };
         let mut beyond = 0;
         // SAFETY: a slot of the queue's (type invariant), which gives it up below.
@@ -466,7 +497,7 @@ impl RxBuffers {
     /// Receives good frames of a buffer each, `most` at most, which have places in the batch, up to the first other one; in whatever
     /// order the device completes them, if `any`.
     #[inline(always)]
-    fn recv_run<R: Virtqueue>(
+    fn recv_run<R: Virtqueue, const FOURS: bool>(
         &mut self,
         ring: &mut R,
         batch: &mut Batch,
@@ -474,10 +505,19 @@ impl RxBuffers {
         any: bool,
     ) -> Result<Passed, Fault> {
         let packets = batch.spare_slots().as_mut_ptr();
-        let (mut slots, good, mut beyond) = (self.slots.view(), self.good, 0);
+        let (slots, mut beyond) = (self.slots.start(), 0);
+        let good = if FOURS { self.good.of_one_buffer() } else { self.good };
+        let mut beyond_of_fours = 0;
+        let ahead = |used: &R::Reader, run| {
+            if !FOURS {
+                return 0;
+            }
+            // SAFETY: the processor has AVX2; for the rest as below.
+            unsafe { fours::recv(used, run, slots, packets.cast(), &self.good, &mut beyond_of_fours) }
+        };
         let each = |n, id, len| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            let place = unsafe { slots.of(id) };
+            let place = unsafe { &mut *slots.wrapping_add(id) };
             let Some(slot) = *place else { return false };
             // SAFETY: a slot of the queue's (type invariant), which gives it up below.
             let Some(packet) = (unsafe { good.packet(slot, len, &mut beyond) }) else { return false };
@@ -488,10 +528,10 @@ impl RxBuffers {
             unsafe { to.write(MaybeUninit::new(packet)) };
             true
         };
-        let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim::<true>(most, each)? };
+        let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim::<true>(most, ahead, each)? };
         // SAFETY: as many packets were written.
         unsafe { batch.received(run.count) };
-        self.published.add(run.count as u64, beyond);
+        self.published.add(run.count as u64, beyond + beyond_of_fours);
         Ok(run)
     }
 
@@ -523,9 +563,9 @@ impl RxBuffers {
             }
             self.set_good_frame();
             if !self.is_amid_frame() {
-                let mut run = self.recv_run(ring, batch, most, false)?;
+                let mut run = self.recv_run::<_, false>(ring, batch, most, false)?;
                 if run.count == 0 && ring.has_more(run) {
-                    run = self.recv_run(ring, batch, most, true)?;
+                    run = self.recv_run::<_, false>(ring, batch, most, true)?;
                 }
                 if !ring.has_more(run) {
                     return Ok(batch.len() - before);
@@ -579,9 +619,11 @@ impl RxBuffers {
         match self.linear {
             Some(delta) => {
                 let delta = delta.wrapping_add(start);
-                self.post_at(ring, header, fresh, move |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
+                let fours = self.has_fours.then_some(delta);
+                self.post_at(ring, header, fresh, fours, move |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
             }
-            None => self.post_at(ring, header, fresh, move |slot, paged| paged.iova(slot.as_ptr()).wrapping_add(start)),
+            None => self
+                .post_at(ring, header, fresh, None, move |slot, paged| paged.iova(slot.as_ptr()).wrapping_add(start)),
         }
     }
 
@@ -591,23 +633,29 @@ impl RxBuffers {
         ring: &mut R,
         header: &Header,
         fresh: &[Slot],
+        fours: Option<u64>,
         address: impl Fn(Slot, &Translation) -> u64 + Copy,
     ) -> usize {
         let room = u32::from(self.data_room + header.len);
         let translation = &*self.translation;
         let mut left = fresh.len();
         while left > 0 {
-            let (mut slots, top) = (self.slots.view(), fresh.as_ptr().wrapping_add(left));
+            let (slots, top) = (self.slots.start(), fresh.as_ptr().wrapping_add(left));
             // By value: what it refers to would be read from the stack anew for each buffer.
             let each = move |n, id| {
                 // SAFETY: a run of `left` at most.
                 let slot = unsafe { *top.wrapping_sub(n + 1) };
                 // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-                unsafe { *slots.of(id) = Some(slot) };
+                unsafe { *slots.wrapping_add(id) = Some(slot) };
                 Some((address(slot, translation), 0))
             };
+            let ahead = |to: &mut R::Writer, run| {
+                let Some(delta) = fours else { return 0 };
+                // SAFETY: the processor has AVX2; for the rest as above.
+                unsafe { fours::post(to, run, slots, top, delta) }
+            };
             let run = if ring.is_simple() {
-                ring.post(left, true, room, each)
+                ring.post(left, true, room, ahead, each)
             } else {
                 ring.post_any(left, true, room, each)
             };

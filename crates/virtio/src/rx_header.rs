@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GoodFrame {
     /// The word of a packet of one byte.
-    meta: u64,
+    pub(crate) meta: u64,
     /// Header and data of that.
-    least: u64,
+    pub(crate) least: u64,
     /// Bytes of data that a buffer takes; 0 where no frame is good.
-    data_room: u64,
+    pub(crate) data_room: u64,
     /// Where the header begins in the slot.
     start: usize,
     /// The header says in how many buffers the frame lies.
-    mergeable: bool,
+    pub(crate) mergeable: bool,
 }
 
 impl GoodFrame {
@@ -35,6 +35,12 @@ impl GoodFrame {
     /// Sets the bytes of data that a buffer takes.
     pub(crate) fn set_room(&mut self, data_room: u16) {
         self.data_room = data_room.into();
+    }
+
+    /// The same where it is known that headers do not say it.
+    #[inline(always)]
+    pub(crate) fn of_one_buffer(self) -> Self {
+        Self { mergeable: false, ..self }
     }
 
     /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes with the header; the
@@ -64,12 +70,23 @@ impl GoodFrame {
     /// A slot of the queue's, with room for the header.
     #[inline(always)]
     unsafe fn has_plain_header(self, slot: Slot) -> bool {
-        // SAFETY: the header lies in the slot, in front of the data.
-        if unsafe { read_word_once(slot, self.start + KINDS) } != 0 {
+        // SAFETY: the caller's word.
+        if unsafe { self.kinds(slot) } != 0 {
             return false;
         }
-        // SAFETY: as above; one that is mergeable has 12 bytes.
+        // SAFETY: the header lies in the slot, in front of the data; one that is mergeable has 12 bytes.
         !self.mergeable || unsafe { read_word_once(slot, self.start + BUFFERS) } == 1
+    }
+
+    /// The offloads that the header speaks of: 0 where there is none.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::has_plain_header`].
+    #[inline(always)]
+    pub(crate) unsafe fn kinds(&self, slot: Slot) -> u16 {
+        // SAFETY: the header lies in the slot, in front of the data.
+        unsafe { read_word_once(slot, self.start + KINDS) }
     }
 }
 

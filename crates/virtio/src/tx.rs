@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::pools::Mapping;
-use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
+use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout, fours};
 use crate::rx_header::LONGEST_HEADER;
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
@@ -47,8 +47,6 @@ pub struct TxQueue<T: Transport> {
     session: Option<Box<QueueSession<T::Notifier>>>,
     epoch: u32,
     buffers: TxBuffers<T>,
-    /// The session's ring is packed.
-    is_packed: bool,
     index: u16,
 }
 
@@ -71,6 +69,8 @@ struct TxBuffers<T: Transport> {
     usual_frame: UsualFrame,
     /// Each frame's length and header are to be looked at: the device has an MTU, or the last header looked at was clear.
     looks: bool,
+    /// The processor has what [`fours`] need.
+    has_fours: bool,
     /// Descriptors of the ring.
     ring: usize,
     /// Of the present session.
@@ -110,6 +110,7 @@ impl<T: Transport> TxQueue<T> {
             usual: 0,
             usual_frame: UsualFrame::default(),
             looks: true,
+            has_fours: fours::are_here(),
             header: None,
             ring: 0,
             keep_free: 0,
@@ -118,7 +119,7 @@ impl<T: Transport> TxQueue<T> {
             shared: Arc::clone(shared),
         };
         buffers.first_known_is_usual();
-        Ok(Self { session: None, epoch: 0, buffers, is_packed: false, index })
+        Ok(Self { session: None, epoch: 0, buffers, index })
     }
 
     /// Returns the number of the queue.
@@ -157,38 +158,50 @@ impl<T: Transport> TxQueue<T> {
         })
     }
 
-    /// Sends the packets of a batch, from the front, in a ring that is packed, or not. Returns how many, which may still be in the batch;
+    /// Sends the packets of a batch, from the front. Returns how many, which may still be in the batch;
     /// [`SLOW`] for a call that is one for [`Self::send_slow`], unless `READY` says that buffers were taken back for it.
     #[inline(never)]
-    fn send_ring<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
+    fn send_ring<const READY: bool>(&mut self, batch: &mut Batch) -> usize {
         if self.buffers.looks {
-            return self.send_looking::<PACKED, READY>(batch);
+            return self.send_looking::<READY>(batch);
         }
-        self.send_with::<PACKED, READY, false>(batch)
+        if self.buffers.has_fours && batch.len() >= fours::STEP {
+            // SAFETY: the processor has AVX2.
+            return unsafe { self.send_fours::<READY>(batch) };
+        }
+        self.send_with::<READY, false, false>(batch)
+    }
+
+    /// [`Self::send_ring`] four at a time.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(never)]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn send_fours<const READY: bool>(&mut self, batch: &mut Batch) -> usize {
+        self.send_with::<READY, false, true>(batch)
     }
 
     /// [`Self::send_ring`] with a look at each frame's length or header.
     #[inline(never)]
-    fn send_looking<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
-        self.send_with::<PACKED, READY, true>(batch)
+    fn send_looking<const READY: bool>(&mut self, batch: &mut Batch) -> usize {
+        self.send_with::<READY, true, false>(batch)
     }
 
     #[inline(always)]
-    fn send_with<const PACKED: bool, const READY: bool, const LOOKS: bool>(&mut self, batch: &mut Batch) -> usize {
+    fn send_with<const READY: bool, const LOOKS: bool, const FOURS: bool>(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len();
         if !READY && self.is_slow() {
             return SLOW;
         }
         let Some(session) = &mut self.session else { return 0 };
-        if session.ring.is_packed() != PACKED {
-            return 0;
-        }
         let (sent, wants) = each_layout!(&mut session.ring, ring => {
             if !READY && ring.free() < self.buffers.keep_free + count {
                 return SLOW;
             }
             let buffers = &mut self.buffers;
-            let sent = if LOOKS { buffers.send_run(ring, batch) } else { buffers.send_run_clearing(ring, batch) };
+            let sent = if LOOKS { buffers.send_run(ring, batch) } else { buffers.send_run_clearing::<_, FOURS>(ring, batch) };
             if sent < count {
                 return sent;
             }
@@ -222,11 +235,7 @@ impl<T: Transport> TxQueue<T> {
             }
             Ok(()) => {
                 let count = batch.len();
-                let sent = if self.is_packed {
-                    self.send_ring::<true, true>(batch)
-                } else {
-                    self.send_ring::<false, true>(batch)
-                };
+                let sent = self.send_ring::<true>(batch);
                 if sent == count { sent } else { self.send_rest(cache, batch, sent) }
             }
             Err(fault) => {
@@ -266,7 +275,6 @@ impl<T: Transport> TxQueue<T> {
         self.buffers.leave_ring();
         self.buffers.published.set_busy(false);
         self.session = session;
-        self.is_packed = self.session.as_ref().is_some_and(|session| session.ring.is_packed());
         let size = self.session.as_ref().map_or(0, |session| each_layout!(&session.ring, ring => ring.size()));
         if self.buffers.packets.len() < size {
             self.buffers.slots = Table::new(size, |_| None);
@@ -295,8 +303,7 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
             return self.send_lone(cache, batch);
         }
         // Without the cache, so that the loop has its register.
-        let sent =
-            if self.is_packed { self.send_ring::<true, false>(batch) } else { self.send_ring::<false, false>(batch) };
+        let sent = self.send_ring::<false>(batch);
         if sent == count { sent } else { self.send_on(cache, batch, sent) }
     }
 
@@ -344,18 +351,25 @@ impl<T: Transport> TxBuffers<T> {
     ) -> Result<Passed, Fault> {
         let places = cache.room(CHUNK.min(most));
         let (count, places) = (places.len(), places.as_mut_ptr());
-        let mut sent = self.slots.view();
+        let sent = self.slots.start();
         // By value: what it refers to would be read from the stack anew for each buffer.
         let each = move |n, id, _| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
+            let Some(slot) = unsafe { &mut *sent.wrapping_add(id) }.take() else { return false };
             // SAFETY: a run is as long as there are places, at most.
             let place = unsafe { places.add(n) };
             // SAFETY: as above.
             unsafe { place.write(MaybeUninit::new(slot)) };
             true
         };
-        let run = if any { ring.reclaim_any(count, each)? } else { ring.reclaim::<false>(count, each)? };
+        let ahead = |used: &R::Reader, run| {
+            if !self.has_fours {
+                return 0;
+            }
+            // SAFETY: the processor has AVX2; for the rest as above.
+            unsafe { fours::reclaim(used, run, sent, places.cast()) }
+        };
+        let run = if any { ring.reclaim_any(count, each)? } else { ring.reclaim::<false>(count, ahead, each)? };
         // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
         unsafe { cache.filled(run.count) };
         Ok(run)
@@ -412,10 +426,10 @@ impl<T: Transport> TxBuffers<T> {
         // SAFETY: the room for a header of a usual frame, which belongs to the packet.
         unsafe { make_clear(head) };
         let (address, total) = ((head as u64).wrapping_add(usual.delta), usual.shortest + more);
-        let mut slots = self.slots.view();
+        let slots = self.slots.start();
         // The packet leaves the batch without being dropped there.
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-        unsafe { *slots.of(id) = Some(slot) };
+        unsafe { *slots.wrapping_add(id) = Some(slot) };
         ring.post_next(id, address, total);
         self.published.add(1, more.into());
         self.published.set_busy(true);
@@ -498,29 +512,37 @@ impl<T: Transport> TxBuffers<T> {
         // SAFETY: the room for a header of a usual frame, which belongs to the packet.
         let clear = |head| unsafe { make_clear(head) };
         if self.usual_frame.limit == UsualFrame::NO_LIMIT {
-            return self.send_run_with::<_, false>(ring, packets, clear);
+            return self.send_run_with::<_, false, false>(ring, packets, clear);
         }
-        self.send_run_with::<_, true>(ring, packets, clear)
+        self.send_run_with::<_, true, false>(ring, packets, clear)
     }
 
     /// [`Self::send_run`] for a device without an MTU, where most headers are not clear.
     #[inline(always)]
-    fn send_run_clearing<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+    fn send_run_clearing<R: Virtqueue, const FOURS: bool>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
         // SAFETY: the room for a header of a usual frame, which belongs to the packet.
-        self.send_run_with::<_, false>(ring, packets, |head| unsafe { clear_header(head) })
+        self.send_run_with::<_, false, FOURS>(ring, packets, |head| unsafe { clear_header(head) })
     }
 
     /// `clear` clears the room for a header, which belongs to the packet. Frames are `LIMITED`
     /// by the device's MTU.
     #[inline(always)]
-    fn send_run_with<R: Virtqueue, const LIMITED: bool>(
+    fn send_run_with<R: Virtqueue, const LIMITED: bool, const FOURS: bool>(
         &mut self,
         ring: &mut R,
         packets: &[Packet],
         clear: impl Fn(*mut u8),
     ) -> usize {
-        let (mut slots, usual, mut beyond) = (self.slots.view(), &self.usual_frame, 0);
-        let sent = ring.post(packets.len(), false, usual.shortest, |n, id| {
+        let (slots, usual, mut beyond) = (self.slots.start(), &self.usual_frame, 0);
+        let mut beyond_of_fours = 0;
+        let ahead = |to: &mut R::Writer, run| {
+            if !FOURS {
+                return 0;
+            }
+            // SAFETY: the processor has AVX2; for the rest as below.
+            unsafe { fours::send(to, run, slots, packets.as_ptr(), usual, &mut beyond_of_fours) }
+        };
+        let sent = ring.post(packets.len(), false, usual.shortest, ahead, |n, id| {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
             let slot = packet.slot();
@@ -528,10 +550,10 @@ impl<T: Transport> TxBuffers<T> {
             clear(head);
             beyond += u64::from(more);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            unsafe { *slots.of(id) = Some(slot) };
+            unsafe { *slots.wrapping_add(id) = Some(slot) };
             Some(((head as u64).wrapping_add(usual.delta), more))
         });
-        self.published.add(sent as u64, beyond);
+        self.published.add(sent as u64, beyond + beyond_of_fours);
         self.published.set_busy(true);
         sent
     }
@@ -540,7 +562,7 @@ impl<T: Transport> TxBuffers<T> {
     fn send_run_any<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, packets: &[Packet]) -> usize {
         let translation = Arc::clone(self.known.usual().1);
         let usual = self.usual_frame.below(UsualFrame::limit_of(header));
-        let (mut slots, mut beyond) = (self.slots.view(), 0);
+        let (slots, mut beyond) = (self.slots.start(), 0);
         let sent = ring.post_any(packets.len(), false, usual.shortest, |n, id| {
             let packet = packets.get(n)?;
             let (head, more) = usual.head::<true>(packet.slot(), packet.meta())?;
@@ -548,7 +570,7 @@ impl<T: Transport> TxBuffers<T> {
             unsafe { make_clear(head) };
             beyond += u64::from(more);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            unsafe { *slots.of(id) = Some(packet.slot()) };
+            unsafe { *slots.wrapping_add(id) = Some(packet.slot()) };
             let data = translation.iova(head).wrapping_add(LONGEST_HEADER.into());
             Some((data.wrapping_sub(header.len.into()), more))
         });

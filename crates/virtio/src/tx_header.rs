@@ -11,7 +11,7 @@ pub(crate) const SHORTEST: u16 = 14;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct UsualFrame {
     /// The word of a packet of the usual pool with the least offset and length.
-    least: u64,
+    pub(crate) least: u64,
     /// A frame is shorter than the shortest and this, in bytes: 0 where the header wants a descriptor of its own, or the pool's
     /// translation is not linear.
     pub(crate) limit: u64,
@@ -31,6 +31,10 @@ impl UsualFrame {
     /// [`Self::limit`] where a device has no MTU.
     pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
+    /// Of a word less the least one: pool and flags, which have to be the same, and the highest bits of offset and length,
+    /// which are set where there is no room for the header, or the frame is too short.
+    pub(crate) const REFUSED: u64 = u64::MAX << 32 | 1 << 31 | 1 << 15;
+
     /// For packets of `pool`, of which none is such a frame yet.
     pub(crate) fn of_pool(pool: u16) -> Self {
         Self { least: Meta::new(LONGEST_HEADER, SHORTEST, pool).0, ..Self::default() }
@@ -49,11 +53,8 @@ impl UsualFrame {
     /// longer than the shortest; `None` for another packet. Unless `LIMITED`, there is no limit.
     #[inline(always)]
     pub(crate) fn head<const LIMITED: bool>(&self, slot: Slot, meta: Meta) -> Option<(*mut u8, u32)> {
-        // Of a word less the least one: pool and flags, which have to be the same, and the highest bits of offset and length,
-        // which are set where there is no room for the header, or the frame is too short.
-        const REFUSED: u64 = u64::MAX << 32 | 1 << 31 | 1 << 15;
         let beyond = Meta(meta.0.wrapping_sub(self.least));
-        if beyond.0 & REFUSED != 0 || LIMITED && u64::from(beyond.len()) >= self.limit {
+        if beyond.0 & Self::REFUSED != 0 || LIMITED && u64::from(beyond.len()) >= self.limit {
             return None;
         }
         Some((slot.as_ptr().wrapping_add(beyond.offset().into()), beyond.len().into()))

@@ -38,6 +38,43 @@ fn frames_pass_in_both_directions_around_the_ring_many_times() {
 }
 
 #[test]
+fn the_odd_one_among_several_is_dealt_with_and_the_others_pass() {
+    for features in layouts() {
+        let mut rig = Rig::new(features);
+        let mut dropped = 0;
+        // Bursts of all lengths, with the odd one in every place, or nowhere; rings begin again in every place of a burst.
+        for (count, odd) in (1..14).flat_map(|count| (0..=count).map(move |odd| (count, odd))) {
+            let frames: Vec<_> = (0..count).map(|n| frame(count * 20 + n, 60 + 50 * n)).collect();
+            for (n, frame) in frames.iter().enumerate() {
+                if n == odd {
+                    let chain = rig.device.next(0).unwrap();
+                    // An offload that was not agreed on, or a frame of no byte.
+                    let offload = u8::from(count % 2 == 0);
+                    // SAFETY: a chain that the device has taken and not reported.
+                    unsafe { rig.device.write(&chain.parts[0], 0, &[offload, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]) };
+                    rig.device.report(0, &chain, if offload == 1 { 72 } else { 12 });
+                    dropped += 1;
+                } else {
+                    assert!(rig.device.deliver(0, frame), "{features}");
+                }
+            }
+            let good: Vec<_> = frames.iter().enumerate().filter(|(n, _)| *n != odd).map(|(_, frame)| frame).collect();
+            assert_eq!(rig.recv(), good.len(), "{features}: {odd} of {count}");
+            assert!(rig.take().iter().eq(good), "{features}: {odd} of {count}");
+            for (n, frame) in frames.iter().enumerate() {
+                if n == odd { rig.put(&[&frame[..20], &frame[20..]]) } else { rig.put(&[frame]) }
+            }
+            assert_eq!(rig.send(), count + usize::from(odd < count), "{features}: {odd} of {count}");
+            for frame in &frames {
+                assert_eq!(rig.device.collect(0).as_ref(), Some(frame), "{features}: {odd} of {count}");
+            }
+        }
+        assert_eq!(rig.rx.counters().dropped(), dropped);
+        rig.close();
+    }
+}
+
+#[test]
 fn the_smallest_pool_that_a_port_takes_is_enough_to_forward() {
     for features in layouts() {
         let device = FakeDevice::new(FakeConfig { features, ..FakeConfig::default() });

@@ -1,7 +1,11 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
 use super::descriptor_state::{DescriptorState, Used};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::fours::{self, Four};
 use super::{Area, Buffer, Fault, Layout, Reader, Virtqueue, Word, Writer, number, passes};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use core::arch::x86_64::*;
 use device::barrier::dma_wmb;
 use device::prefetch;
 use std::fmt;
@@ -269,12 +273,16 @@ pub(crate) struct Descriptors {
 
 impl Descriptors {
     #[inline(always)]
-    fn word(&self, index: usize) -> &Word<AtomicU64> {
+    fn place(&self, index: usize) -> NonNull<Word<AtomicU64>> {
         debug_assert!(index < 2 * self.count, "beyond the ring's end");
         // SAFETY: all callers stay within the count.
-        let place = unsafe { self.first.add(index) };
+        unsafe { self.first.add(index) }
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> &Word<AtomicU64> {
         // SAFETY: valid and accessed as an atomic only (`Packed`'s invariant).
-        unsafe { place.as_ref() }
+        unsafe { self.place(index).as_ref() }
     }
 
     /// Stores the second word of the `n`th descriptor.
@@ -302,6 +310,21 @@ impl Writer for Descriptors {
             self.store(n, rest, Ordering::Relaxed);
         }
     }
+
+    /// The second word of the first is that of another lap, so that the device does not take it for available.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn write_four(&mut self, n: usize, id: usize, addresses: Four, more: Four) {
+        let rest = _mm256_add_epi64(more, fours::all(self.rest));
+        let mut rest = _mm256_add_epi64(rest, _mm256_slli_epi64::<32>(fours::from(id)));
+        if n == 0 {
+            self.kept = _mm256_extract_epi64::<0>(rest).cast_unsigned();
+            rest = _mm256_xor_si256(rest, _mm256_set_epi64x(0, 0, 0, i64::from(AVAIL | USED) << 32));
+        }
+        // SAFETY: four descriptors, by the caller's word.
+        unsafe { fours::write_pairs(self.place(2 * n).as_ptr(), addresses, rest) };
+    }
 }
 
 impl Reader for Descriptors {
@@ -317,6 +340,21 @@ impl Reader for Descriptors {
     fn len_of(&self, report: u64, id: usize) -> Option<u32> {
         let expected = self.used.wrapping_add(low_half(id as u64));
         ((low_half(report >> 32) ^ expected) & (AVAIL | USED | ID) == 0).then_some(low_half(report))
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn lens_of_four(&self, n: usize, id: usize) -> Option<Four> {
+        // SAFETY: two descriptors, by the caller's word.
+        let front = unsafe { fours::read_once(self.place(2 * n)) };
+        // SAFETY: the two behind.
+        let back = unsafe { fours::read_once(self.place(2 * n + 4)) };
+        let words = _mm256_unpackhi_epi64(front, back);
+        let expected = _mm256_slli_epi64::<32>(_mm256_add_epi64(fours::from(id), fours::all(self.used.into())));
+        let others = _mm256_xor_si256(words, expected);
+        let lens = _mm256_and_si256(words, fours::all(u32::MAX.into()));
+        fours::none_has(others, u64::from(AVAIL | USED | ID) << 32).then_some(lens)
     }
 
     #[inline(always)]

@@ -41,30 +41,14 @@ impl<T> Table<T> {
         self.mask
     }
 
-    /// The same table, so that a loop can keep its address in registers.
+    /// Where the entries begin, as many as there are descriptors: a loop can keep this in a register.
     #[inline(always)]
-    pub(crate) fn view(&mut self) -> View<'_, T> {
-        View(&mut self.entries)
+    pub(crate) fn start(&mut self) -> *mut T {
+        self.entries.as_mut_ptr()
     }
 
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.entries.iter_mut()
-    }
-}
-
-/// A [`Table`] on loan.
-pub(crate) struct View<'t, T>(&'t mut [T]);
-
-impl<T> View<'_, T> {
-    /// The entry of a descriptor.
-    ///
-    /// # Safety
-    ///
-    /// The ring has that descriptor, and the table at least as many entries as the ring descriptors.
-    #[inline(always)]
-    pub(crate) unsafe fn of(&mut self, id: usize) -> &mut T {
-        // SAFETY: there is one, by the caller's word.
-        unsafe { self.0.get_unchecked_mut(id) }
     }
 }
 

@@ -1,0 +1,23 @@
+//! In place of `fours` where no processor has AVX2. The functions do nothing.
+
+pub(crate) const STEP: usize = 4;
+
+pub(crate) fn are_here() -> bool {
+    false
+}
+
+pub(crate) unsafe fn recv<R, S, P, G>(_: &R, _: (usize, usize), _: S, _: P, _: G, _: &mut u64) -> usize {
+    0
+}
+
+pub(crate) unsafe fn reclaim<R, S, T>(_: &R, _: (usize, usize), _: S, _: T) -> usize {
+    0
+}
+
+pub(crate) unsafe fn post<W, S, T>(_: &mut W, _: (usize, usize), _: S, _: T, _: u64) -> usize {
+    0
+}
+
+pub(crate) unsafe fn send<W, S, P, U>(_: &mut W, _: (usize, usize), _: S, _: P, _: U, _: &mut u64) -> usize {
+    0
+}
