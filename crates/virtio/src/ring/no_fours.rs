@@ -1,16 +1,18 @@
 //! In place of `fours` where no processor has AVX2. The functions do nothing.
 
+use mempool::{Packet, Slot};
+
 pub(crate) const STEP: usize = 4;
 
 pub(crate) fn are_here() -> bool {
     false
 }
 
-pub(crate) unsafe fn recv<R, S, P, G>(_: &R, _: (usize, usize), _: S, _: P, _: G, _: &mut u64) -> usize {
+pub(crate) unsafe fn recv<R, S, G>(_: &R, _: (usize, usize), _: S, _: *mut Packet, _: G, _: &mut u64) -> usize {
     0
 }
 
-pub(crate) unsafe fn reclaim<R, S, T>(_: &R, _: (usize, usize), _: S, _: T) -> usize {
+pub(crate) unsafe fn reclaim<R, S>(_: &R, _: (usize, usize), _: S, _: *mut Slot) -> usize {
     0
 }
 
