@@ -82,8 +82,6 @@ pub(crate) struct Passed {
 pub(crate) unsafe trait Virtqueue: Sized {
     type Writer: Writer;
     type Reader: Reader;
-    /// Runs that the device has done with are counted by ids, not from 0: fewer instructions where an id is compared as it is.
-    const COUNTS_IDS: bool;
 
     /// What the driver knows of the ring without asking it.
     fn state(&self) -> &DescriptorState;
@@ -256,20 +254,19 @@ pub(crate) unsafe trait Virtqueue: Sized {
         let state = self.state_mut();
         let first = state.place(state.used);
         let count = if state.is_simple() { count } else { 0 };
-        let start = if Self::COUNTS_IDS { first } else { 0 };
-        let (mut at, mut more) = (start + ahead(&used, (first, count)), true);
-        while at < start + count {
-            let (n, id) = (at - start, at - start + first);
+        let (mut done, mut more) = (ahead(&used, (first, count)), true);
+        while done < count {
+            let id = first + done;
             // SAFETY: one to look at.
-            let report = unsafe { used.at::<LEN>(n) };
-            if !used.len_of(report, id).is_some_and(|len| each(n, id, len)) {
+            let report = unsafe { used.at::<LEN>(done) };
+            if !used.len_of(report, id).is_some_and(|len| each(done, id, len)) {
                 more = used.fields(report).is_some();
                 break;
             }
-            at += 1;
+            done += 1;
         }
-        state.reclaimed(at - start);
-        Ok(Passed { count: at - start, more })
+        state.reclaimed(done);
+        Ok(Passed { count: done, more })
     }
 
     /// Whether there may be more behind a run.

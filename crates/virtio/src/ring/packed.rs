@@ -151,7 +151,6 @@ impl Packed {
 unsafe impl Virtqueue for Packed {
     type Writer = Descriptors;
     type Reader = Descriptors;
-    const COUNTS_IDS: bool = false;
 
     #[inline(always)]
     fn state(&self) -> &DescriptorState {

@@ -153,7 +153,6 @@ impl Split {
 unsafe impl Virtqueue for Split {
     type Writer = AvailableEntries;
     type Reader = UsedEntries;
-    const COUNTS_IDS: bool = true;
 
     #[inline(always)]
     fn state(&self) -> &DescriptorState {
