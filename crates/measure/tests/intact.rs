@@ -114,8 +114,15 @@ proptest! {
         let expected = if [UDP, TCP, ICMP].contains(&protocol) { Checked::Right } else { Checked::Unread };
         prop_assert_eq!(check(&whole, []), expected);
         let mut changed = whole;
-        changed[begin - 20 + bit / 8] ^= 1 << (bit % 8);
+        let (at, bit) = (begin - 20 + bit / 8, 1 << (bit % 8));
+        changed[at] ^= bit;
         prop_assert_eq!(check(&changed, []), Checked::Wrong);
+        // Nor does another fault in the datagram make up for it.
+        let other = begin + header(protocol).0 + usize::from(!at.is_multiple_of(2) ^ !(begin + header(protocol).0).is_multiple_of(2));
+        if let Some(byte) = changed.get_mut(other) {
+            *byte ^= bit;
+            prop_assert_eq!(check(&changed, []), Checked::Wrong);
+        }
     }
 
     #[test]
