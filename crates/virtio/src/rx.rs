@@ -231,7 +231,7 @@ impl<T: Transport> RxQueue<T> {
         let fresh = cache.len();
         let then = if self.buffers.has_fours() && batch.spare() >= fours::STEP {
             self.next = Next::Fours;
-            // SAFETY: there are.
+            // SAFETY: the processor has AVX2, and headers do not say in how many buffers a frame lies.
             unsafe { self.recv_fours(fresh, batch) }
         } else {
             self.next = Next::Few;

@@ -47,7 +47,7 @@ pub(super) fn none_has(words: __m256i, bits: u64) -> bool {
     _mm256_testz_si256(words, all(bits)) == 1
 }
 
-fn words(four: __m256i) -> [u64; STEP] {
+fn words(four: __m256i) -> [usize; STEP] {
     // SAFETY: as many words.
     unsafe { std::mem::transmute(four) }
 }
@@ -91,8 +91,8 @@ pub(super) unsafe fn write_pairs<A>(at: *mut A, low: Four, high: Four) {
     }
 }
 
-/// Takes the slots out of used descriptors, four at a time, for as long as `each` wants them: it is told how many came before, and the
-/// lengths and slots.
+/// Takes the slots out of used descriptors, four at a time, for as long as `each` wants them: it is told how many came before, the lengths,
+/// the slots, and where these lie.
 ///
 /// # Safety
 ///
@@ -103,20 +103,20 @@ unsafe fn take<R: Reader>(
     used: &R,
     (first, count): (usize, usize),
     slots: *mut Option<Slot>,
-    mut each: impl FnMut(usize, Four, __m256i) -> bool,
+    mut each: impl FnMut(usize, Four, __m256i, *const Slot) -> bool,
 ) -> usize {
     let (mut done, none) = (0, _mm256_setzero_si256());
     while done + STEP <= count {
         // SAFETY: the caller's word.
         let Some(lens) = (unsafe { used.lens_of_four(done, first + done) }) else { break };
-        let entries = slots.wrapping_add(first + done).cast();
+        let entries = slots.wrapping_add(first + done);
         // SAFETY: four entries, by the caller's word; a slot is represented as its address, none as 0.
-        let four = unsafe { _mm256_loadu_si256(entries) };
-        if !none_has(_mm256_cmpeq_epi64(four, none), u64::MAX) || !each(done, lens, four) {
+        let four = unsafe { _mm256_loadu_si256(entries.cast()) };
+        if !none_has(_mm256_cmpeq_epi64(four, none), u64::MAX) || !each(done, lens, four, entries.cast()) {
             break;
         }
         // SAFETY: as above.
-        unsafe { _mm256_storeu_si256(entries, none) };
+        unsafe { _mm256_storeu_si256(entries.cast(), none) };
         done += STEP;
     }
     done
@@ -139,14 +139,16 @@ pub(crate) unsafe fn recv<R: Reader>(
 ) -> usize {
     let (least, room, meta) = (all(good.least), all(good.data_room), all(good.meta));
     let mut sum = _mm256_setzero_si256();
-    let each = |n, lens, four| {
+    let each = |n, lens, four, from: *const Slot| {
         let more = _mm256_sub_epi64(lens, least);
         // A length below the least makes a negative number.
         let good_lens = _mm256_andnot_si256(more, _mm256_cmpgt_epi64(room, more));
-        // SAFETY: four slots, of a word each.
-        let slots = unsafe { std::mem::transmute::<__m256i, [Slot; STEP]>(four) };
-        // SAFETY: slots of the queue's, by the caller's word.
-        let kinds = slots.iter().fold(0, |kinds, slot| kinds | unsafe { good.kinds(*slot) });
+        let kinds = (0..STEP).fold(0, |kinds, n| {
+            // SAFETY: there are four.
+            let slot = unsafe { *from.wrapping_add(n) };
+            // SAFETY: a slot of the queue's, by the caller's word.
+            kinds | unsafe { good.kinds(slot) }
+        });
         if _mm256_movemask_pd(_mm256_castsi256_pd(good_lens)) != 0b1111 || kinds != 0 {
             return false;
         }
@@ -158,11 +160,11 @@ pub(crate) unsafe fn recv<R: Reader>(
     };
     // SAFETY: the caller's word.
     let done = unsafe { take(used, run, slots, each) };
-    *beyond += words(sum).iter().sum::<u64>();
+    *beyond += words(sum).iter().sum::<usize>() as u64;
     done
 }
 
-/// Takes slots back, as far as there are any.
+/// Takes slots back, as far as there are any: these are moved out of the entries to the places.
 ///
 /// # Safety
 ///
@@ -174,7 +176,7 @@ pub(crate) unsafe fn reclaim<R: Reader>(
     slots: *mut Option<Slot>,
     to: *mut Slot,
 ) -> usize {
-    let each = |n, _, four| {
+    let each = |n, _, four, _: *const Slot| {
         // SAFETY: as many places as descriptors.
         unsafe { _mm256_storeu_si256(to.wrapping_add(n).cast(), four) };
         true
@@ -187,7 +189,7 @@ pub(crate) unsafe fn reclaim<R: Reader>(
 ///
 /// # Safety
 ///
-/// The processor has AVX2, and `count` free descriptors, as many entries and slots are there.
+/// The processor has AVX2, and `count` free descriptors, as many entries and slots are there. The caller gives up the slots that were taken.
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn post<W: Writer>(
     to: &mut W,
@@ -215,7 +217,8 @@ pub(crate) unsafe fn post<W: Writer>(
 ///
 /// # Safety
 ///
-/// The processor has AVX2, and `count` free descriptors, as many entries and packets are there.
+/// The processor has AVX2, and `count` free descriptors, as many entries and packets are there. `usual` is of the queue's session, and has no
+/// limit. The caller forgets the packets that were sent.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn send<W: Writer>(
@@ -226,20 +229,23 @@ pub(crate) unsafe fn send<W: Writer>(
     usual: &UsualFrame,
     beyond: &mut u64,
 ) -> usize {
+    debug_assert_eq!(usual.limit, UsualFrame::NO_LIMIT, "lengths are not looked at");
     let (mut done, mut sum) = (0, _mm256_setzero_si256());
     while done + STEP <= count {
-        let from = packets.wrapping_add(done).cast::<[__m256i; 2]>();
+        let from = packets.wrapping_add(done);
         // SAFETY: four packets, of two words each, by the caller's word.
-        let [front, back] = unsafe { from.read_unaligned() };
+        let [front, back] = unsafe { from.cast::<[__m256i; 2]>().read_unaligned() };
         let (four, metas) = (_mm256_unpacklo_epi64(front, back), _mm256_unpackhi_epi64(front, back));
         let more = _mm256_sub_epi64(metas, all(usual.least));
         if !none_has(more, UsualFrame::REFUSED) {
             break;
         }
         let (heads, in_order) = (_mm256_add_epi64(four, _mm256_and_si256(more, all(0xffff))), swapped(four));
-        for head in words(heads) {
+        for (n, head) in [0, 2, 1, 3].into_iter().zip(words(heads)) {
+            // SAFETY: there are four.
+            let slot = unsafe { (*from.wrapping_add(n)).slot() };
             // SAFETY: the room for a header of a usual frame, which belongs to the packet.
-            unsafe { clear_header(head as *mut u8) };
+            unsafe { clear_header(slot.as_ptr().with_addr(head)) };
         }
         // SAFETY: four entries, by the caller's word; a slot is represented as its address.
         unsafe { _mm256_storeu_si256(slots.wrapping_add(first + done).cast(), in_order) };
@@ -249,6 +255,6 @@ pub(crate) unsafe fn send<W: Writer>(
         unsafe { to.write_four(done, first + done, addresses, more) };
         done += STEP;
     }
-    *beyond += words(sum).iter().sum::<u64>();
+    *beyond += words(sum).iter().sum::<usize>() as u64;
     done
 }

@@ -1,4 +1,4 @@
-//! In place of `fours` where no processor has AVX2. The functions do nothing.
+//! In place of `fours` where no processor has AVX2, and under Miri. The functions do nothing.
 
 use mempool::{Packet, Slot};
 

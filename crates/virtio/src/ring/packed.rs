@@ -12,8 +12,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The driver's side of a packed virtqueue. Of what lies in shared memory it reads used descriptors, each once and in one
-/// access, and the device's wish for notifications.
+/// The driver's side of a packed virtqueue. Of what lies in shared memory it reads used descriptors, and goes by one access to
+/// each, and the device's wish for notifications.
 ///
 /// # Invariants
 ///

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The driver's side of a split virtqueue. Of what lies in shared memory it reads the used ring and its flags only, and
-/// each entry once.
+/// goes by one access to each entry.
 ///
 /// # Invariants
 ///
