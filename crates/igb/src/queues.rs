@@ -94,11 +94,12 @@ mod tests {
     use crate::fake::Fake;
     use crate::regs::Registers;
     use crate::{Config, Opened, RxQueue, TxQueue};
-    use ethdev::ChecksumVerdict::{Bad, Good};
-    use ethdev::{PortConfig, RxInfos, RxQueue as _, TimeLimit};
+    use ethdev::ChecksumVerdict::{Bad, Good, Unknown};
+    use ethdev::{PacketType, PortConfig, RxInfo, RxInfos, RxQueue as _, TimeLimit};
     use intel::Shared;
     use mempool::{Batch, Pool, PoolConfig};
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     /// Frames that come alone, and as many as the loops take at a time, one after the other and four.
     #[test]
@@ -134,6 +135,76 @@ mod tests {
         drop((rx, tx, batch, cache));
         ethdev::Port::close(port).unwrap();
         assert_eq!(pool.away(), 0);
+    }
+
+    /// The words of a write-back of a frame of `len` bytes, and what they say: not the same of any two in a row.
+    fn words(len: u16) -> ([u64; 2], RxInfo) {
+        let (hash, ipv4) = (u32::from(len).wrapping_mul(0x9e37_79b9), len.is_multiple_of(2));
+        let (ip, transport) =
+            ([Good, Bad, Unknown][usize::from(len % 3)], [Bad, Good, Unknown][usize::from(len % 7 % 3)]);
+        let kind = PacketType { ipv4, ipv6: !ipv4, udp: true, ..PacketType::default() };
+        let mut high = u64::from(len) << 32 | 3;
+        for (verdict, checked, wrong) in [(ip, 1 << 6, 1 << 30), (transport, 1 << 5, 1 << 29)] {
+            high |= if verdict == Unknown { 0 } else { checked } | if verdict == Bad { wrong } else { 0 };
+        }
+        let info = RxInfo::default().with_hash(hash).with_packet_type(kind);
+        let low = u64::from(hash) << 32 | 1 << 9 | if ipv4 { 1 << 4 } else { 1 << 6 } | 1;
+        ([low, high], info.with_ip_checksum(ip).with_transport_checksum(transport))
+    }
+
+    /// Bursts of which one frame is bad, with all errors that there are, or none is; with room for infos from the start and without;
+    /// with a cache of the queue's pool, and of another.
+    #[test]
+    fn packets_have_infos_of_their_own_beside_bad_frames() {
+        let pool = |slots| Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
+        for foreign in [false, true] {
+            let (pool, other) = (pool(512), pool(64));
+            let port = PortConfig { rx_ring: 64, ..PortConfig::default() };
+            let fake = Fake::new(0x10C9);
+            let Opened { port, mut rx, tx } = crate::open(fake.clone(), &Config::from(port), &pool).unwrap();
+            let mut cache = if foreign { other.cache() } else { pool.cache() };
+            let (ring, mut batch) = (fake.rx(), Batch::with_capacity(64));
+            let (mut at, mut errors) = (0_u16, 0);
+            for (count, bad) in [(1, None), (4, Some(2)), (4, None), (40, None), (2, Some(0)), (13, Some(6)), (3, None)]
+            {
+                for capacity in [0, 64] {
+                    let mut infos = RxInfos::with_capacity(capacity);
+                    let mut wanted = Vec::new();
+                    for place in 0..count {
+                        let ([low, high], info) = words(60 + at);
+                        let is_bad = bad == Some(place);
+                        ring.word(at.into(), 0).store(low.to_le(), Ordering::Relaxed);
+                        ring.report(at.into(), high | if is_bad { 7 << 29 } else { 0 });
+                        if is_bad {
+                            errors += 1
+                        } else {
+                            wanted.push((60 + usize::from(at), info))
+                        }
+                        at += 1;
+                    }
+                    let packets = rx[0].recv_with(&mut cache, &mut batch, &mut infos);
+                    assert_eq!((packets.len(), infos.len()), (wanted.len(), wanted.len()), "{count}, {bad:?}");
+                    for ((packet, info), wanted) in packets.iter().zip(infos.iter()).zip(&wanted) {
+                        let said = |info: &RxInfo| {
+                            (
+                                info.hash(),
+                                info.vlan_tag(),
+                                info.packet_type(),
+                                info.ip_checksum(),
+                                info.transport_checksum(),
+                            )
+                        };
+                        assert_eq!((packet.len(), said(info)), (wanted.0, said(&wanted.1)), "{count}, {bad:?}");
+                    }
+                    cache.free_batch(&mut batch);
+                    assert!(rx[0].recv_with(&mut cache, &mut batch, &mut infos).is_empty() && infos.is_empty());
+                }
+            }
+            assert_eq!((rx[0].counters().frame_errors, other.away() == 0), (errors, true));
+            drop((rx, tx, batch, cache));
+            ethdev::Port::close(port).unwrap();
+            assert_eq!(pool.away(), 0);
+        }
     }
 
     #[test]

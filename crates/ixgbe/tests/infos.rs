@@ -1,11 +1,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
-//! What the driver hands on of each frame's write-back, on the strict software 82599, against frames whose makers know what they are.
+//! What the driver hands on of each frame's write-back: on the strict software 82599, against frames whose makers know what they are,
+//! and on a device that writes back what a test tells it to, by each way through a queue.
+#![cfg_attr(miri, expect(dead_code, reason = "some tests take Miri minutes"))]
+#![expect(unsafe_code, reason = "plays the card")]
 
 use ethdev::{
     Capabilities, ChecksumVerdict, PacketType, Port as _, Rss, RxInfo, RxInfos, RxQueue as _, hash_ipv4, hash_ipv6,
 };
+use ixgbe::fake::{Descriptors, Fake, Mapping, Queue};
 use ixgbe::{Config, Opened};
-use mempool::{Batch, Pool, PoolConfig};
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use softnic::StrictNic;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -229,4 +233,265 @@ fn an_x550_hashes_to_64_queues() {
     assert!(received[1..].iter().all(|count| *count > 0), "{received:?}");
     drop((rx, tx));
     port.close().unwrap();
+}
+
+const DD: u64 = 1 << 0;
+const EOP: u64 = 1 << 1;
+/// What the 82599 sets for each error of a frame itself.
+const RXE: u64 = 1 << 29;
+
+/// What a scripted device writes back.
+#[derive(Clone, Copy)]
+enum Frame {
+    /// A good frame in so many buffers.
+    Good(usize),
+    /// A frame of 60 bytes with these bits of its second word turned.
+    Bad(u64),
+}
+
+use Frame::{Bad, Good};
+
+/// A packet's bytes, whether its frame goes on in the next, and what is said of it.
+type Told = (Vec<u8>, bool, RxInfo);
+
+/// The words of write-back `n` of many, without status of the buffer and length, and what they say: not the same of any two in a row.
+fn words(n: u16, strips: bool) -> ([u64; 2], RxInfo) {
+    let hash = u32::from(n + 1).wrapping_mul(0x9e37_79b9);
+    let [tcp, udp, sctp] = [0, 1, 2].map(|kind| n % 3 == kind);
+    let kind = PacketType { ipv4: n.is_multiple_of(2), ipv6: n % 2 == 1, tcp, udp, sctp, ..PacketType::default() };
+    let low = u64::from(kind.ipv4) << 4 | u64::from(kind.ipv6) << 6 | 1 << (8 + n % 3);
+    let mut info = RxInfo::default().with_packet_type(kind);
+    // VP, which where no tag is stripped is about one that is in the frame.
+    let mut high = u64::from(n) << 48 | 1 << 3;
+    if strips {
+        info = info.with_vlan_tag(n);
+    }
+    use ChecksumVerdict::{Bad, Good, Unknown};
+    let (ip, transport) = ([Good, Bad, Unknown][usize::from(n % 3)], [Bad, Good, Unknown][usize::from(n % 7 % 3)]);
+    for (verdict, checked, wrong) in [(ip, 1 << 6, 1 << 31), (transport, 1 << 5, 1 << 30)] {
+        high |= if verdict == Unknown { 0 } else { checked } | if verdict == Bad { wrong } else { 0 };
+    }
+    info = info.with_ip_checksum(ip).with_transport_checksum(transport);
+    if n % 5 == 4 { ([low, high], info) } else { ([low | u64::from(hash) << 32 | 1, high], info.with_hash(hash)) }
+}
+
+/// A port on a device that writes back what it is told to.
+struct Scripted {
+    fake: Fake,
+    ring: Descriptors,
+    opened: Opened<Fake>,
+    pool: Pool,
+    /// Another, if packets are received with a cache of it.
+    other: Option<Pool>,
+    strips: bool,
+    /// Frames, and buffers, so far.
+    frames: u16,
+    next: usize,
+}
+
+/// Goes through a queue by each way: with IOVAs that are addresses plus a constant, and page by page; with a cache of the queue's
+/// pool, and of another.
+fn by_each_way(run: impl Fn(&mut Scripted, &mut PoolCache)) {
+    let ways = [
+        (Mapping::Paged, true, true),
+        (Mapping::Paged, false, false),
+        (Mapping::Linear, true, false),
+        (Mapping::Linear, false, true),
+    ];
+    // Opening a port takes Miri long.
+    for (mapping, foreign, strips) in ways.into_iter().take(if cfg!(miri) { 1 } else { 4 }) {
+        let pool = |slots| Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
+        let (pool, other) = (pool(512), foreign.then(|| pool(64)));
+        let fake = Fake::new(0x10FB);
+        fake.set_mapping(mapping);
+        let mut config = Config::default();
+        (config.port.rx_ring, config.port.tx_ring) = (64, 64);
+        (config.port.mtu, config.port.strip_vlan) = (9000, strips);
+        let opened = ixgbe::open(fake.clone(), &config, &pool).unwrap();
+        let ring = fake.descriptors(Queue::Rx(0)).unwrap();
+        let mut card = Scripted { fake, ring, opened, pool, other, strips, frames: 0, next: 0 };
+        let mut cache = card.other.as_ref().unwrap_or(&card.pool).cache();
+        run(&mut card, &mut cache);
+        assert!(card.other.is_none_or(|other| other.away() == 0), "no slot is from another pool");
+        drop(cache);
+        let Opened { port, rx, tx } = card.opened;
+        port.close().unwrap();
+        drop((rx, tx));
+        assert_eq!(card.pool.away(), 0);
+    }
+}
+
+impl Scripted {
+    /// Writes one buffer and its descriptor.
+    fn report(&mut self, bytes: &[u8], [low, high]: [u64; 2]) {
+        // SAFETY: the buffer of a descriptor that is not done.
+        assert!(unsafe { self.fake.write_memory(self.ring.get(self.next, 0), bytes) }, "a buffer is posted");
+        self.ring.set(self.next, 0, low);
+        self.ring.set(self.next, 1, high ^ (bytes.len() as u64) << 32 | DD);
+        self.next += 1;
+    }
+
+    /// Writes these frames, and returns what is to be received.
+    fn write(&mut self, frames: &[Frame]) -> Vec<Told> {
+        let mut wanted = Vec::new();
+        for frame in frames {
+            let (n, strips) = (self.frames, self.strips);
+            self.frames += 1;
+            let ([low, high], info) = words(n, strips);
+            match *frame {
+                Bad(bits) => self.report(&[0xbd; 60], [low, (high | EOP) ^ bits]),
+                Good(buffers) => {
+                    for buffer in 1..=buffers {
+                        let mut bytes = vec![u8::try_from(buffer).unwrap(); 60 + usize::from(n % 90)];
+                        bytes[..2].copy_from_slice(&n.to_be_bytes());
+                        // The last has the word for all.
+                        let last = buffer == buffers;
+                        let words = if last { [low, high | EOP] } else { words(n + 1, strips).0 };
+                        self.report(&bytes, words);
+                        wanted.push((bytes, !last, info));
+                    }
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Makes one call. There are as many infos as packets.
+    fn receive(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: &mut RxInfos) -> Vec<Told> {
+        let packets = self.opened.rx[0].recv_with(cache, batch, infos);
+        assert_eq!(packets.len(), infos.len());
+        let packets = packets.iter().zip(infos.iter());
+        packets.map(|(packet, info)| (packet.data().to_vec(), packet.continues(), *info)).collect()
+    }
+
+    /// Has frames written at once and receives them, behind `kept` packets that stay in the batch, in as many calls as it takes.
+    fn check(&mut self, frames: &[Frame], cache: &mut PoolCache, (room, kept): (usize, usize), infos: &mut RxInfos) {
+        let mut batch = Batch::with_capacity(kept + room);
+        (0..kept).for_each(|_| batch.push(self.pool.alloc().unwrap()).unwrap());
+        let (wanted, mut seen) = (self.write(frames), Vec::new());
+        loop {
+            let told = self.receive(cache, &mut batch, infos);
+            if told.is_empty() {
+                break;
+            }
+            seen.extend(told);
+            batch.drain_range(kept..).for_each(|packet| cache.free(packet));
+        }
+        agree(&seen, &wanted);
+        // Behind a burst nothing is said of anything.
+        assert!(self.receive(cache, &mut batch, infos).is_empty() && infos.is_empty());
+    }
+}
+
+/// Both are the same packets, of which the same is said.
+fn agree(seen: &[Told], wanted: &[Told]) {
+    assert_eq!(seen.len(), wanted.len());
+    for (at, (seen, wanted_here)) in seen.iter().zip(wanted).enumerate() {
+        assert!((&seen.0, seen.1) == (&wanted_here.0, wanted_here.1), "packet {at} of {}", wanted.len());
+        assert_eq!(said(&seen.2), said(&wanted_here.2), "packet {at} of {}", wanted.len());
+    }
+}
+
+/// Sizes of bursts for each way through a queue, more than once round the ring.
+const SIZES: &[usize] = if cfg!(miri) { &[1, 3, 7] } else { &[1, 2, 3, 4, 5, 7, 8, 1, 31, 32, 40, 13, 4, 9] };
+/// Room in a batch, and packets that are in it.
+const ROOMS: &[(usize, usize)] = if cfg!(miri) { &[(4, 1)] } else { &[(1, 0), (3, 2), (4, 0), (32, 5), (64, 0)] };
+
+#[test]
+fn packets_have_infos_of_their_own_whatever_the_pool_and_the_mapping() {
+    by_each_way(|card, cache| {
+        let mut infos = RxInfos::with_capacity(32);
+        for room in ROOMS {
+            SIZES.iter().for_each(|size| card.check(&vec![Good(1); *size], cache, *room, &mut infos));
+            if room.0 >= 3 {
+                card.check(&[Good(1), Good(3), Good(1), Good(2), Good(1), Good(1)], cache, *room, &mut infos);
+            }
+        }
+    });
+}
+
+/// With errors of the frame alone, with checksum errors on top, with no length, and with more bytes than the buffer has.
+#[test]
+#[cfg(not(miri))] // Takes Miri minutes.
+fn bad_frames_between_others_take_no_info_from_them() {
+    let kinds = [RXE, RXE | 3 << 30, 1 << 24, 60 << 32, 1 << 47];
+    by_each_way(|card, cache| {
+        let mut infos = RxInfos::with_capacity(64);
+        let mut bad = 0;
+        for kind in kinds {
+            for room in ROOMS {
+                for count in 2..14 {
+                    // Each place in turn, the third of four among them.
+                    for at in 0..count {
+                        let mut frames = vec![Good(1); count];
+                        frames[at] = Bad(kind);
+                        card.check(&frames, cache, *room, &mut infos);
+                        bad += 1;
+                    }
+                }
+            }
+        }
+        let mut frames = vec![Good(1); 40];
+        (frames[2], frames[6], frames[7]) = (Bad(RXE), Bad(RXE), Bad(60 << 32));
+        frames[8] = Good(2);
+        card.check(&frames, cache, (64, 0), &mut infos);
+        assert_eq!(card.opened.rx[0].counters().dropped(), bad + 3);
+    });
+}
+
+#[test]
+#[cfg(not(miri))] // Takes Miri minutes.
+fn room_for_infos_grows_from_none() {
+    let sizes = [1, 4, 40];
+    by_each_way(|card, cache| {
+        // A cache that has slots, so that nothing but the room is missing.
+        card.check(&[Good(1)], cache, (64, 0), &mut RxInfos::with_capacity(64));
+        let mut infos = RxInfos::with_capacity(0);
+        sizes.iter().for_each(|size| card.check(&vec![Good(1); *size], cache, (64, 0), &mut infos));
+        for size in sizes.iter().chain(&[2]) {
+            card.check(&vec![Good(1); *size], cache, (64, 0), &mut RxInfos::with_capacity(0));
+        }
+        // Just as many as the lone frame needs, and then one more.
+        let mut infos = RxInfos::with_capacity(1);
+        card.check(&[Good(1)], cache, (1, 0), &mut infos);
+        card.check(&[Good(1), Good(1)], cache, (2, 0), &mut infos);
+        card.check(&[Good(3)], cache, (64, 3), &mut RxInfos::with_capacity(0));
+    });
+}
+
+/// Whatever the reason: no buffers, no frame, no room, half a frame, none but bad ones.
+#[test]
+#[cfg(not(miri))] // Takes Miri minutes.
+fn a_call_that_receives_nothing_leaves_no_infos() {
+    by_each_way(|card, cache| {
+        let mut batch = Batch::with_capacity(8);
+        let nothing = |card: &mut Scripted, cache: &mut PoolCache, batch: &mut Batch, why: &str| {
+            let mut infos = RxInfos::with_capacity(8);
+            infos.filled(5);
+            assert_eq!(infos.len(), 5);
+            assert!(card.receive(cache, batch, &mut infos).is_empty() && infos.is_empty(), "{why}");
+        };
+        let held: Vec<_> = std::iter::from_fn(|| card.pool.alloc()).collect();
+        let mut wanted = card.write(&[Good(1); 4]);
+        nothing(card, cache, &mut batch, "no buffers");
+        drop(held);
+        nothing(card, cache, &mut Batch::with_capacity(0), "no room");
+        agree(&card.receive(cache, &mut batch, &mut RxInfos::with_capacity(8)), &wanted);
+        nothing(card, cache, &mut batch, "no frame");
+        // A full batch, and one with too little room for the frame.
+        wanted = card.write(&[Good(1), Good(1), Good(1), Good(1), Good(2)]);
+        let told = card.receive(cache, &mut batch, &mut RxInfos::with_capacity(0));
+        agree(&told, &wanted[..4]);
+        nothing(card, cache, &mut batch, "a full batch");
+        batch.drain_range(1..2).for_each(drop);
+        nothing(card, cache, &mut batch, "one place for a frame in two buffers");
+        cache.free_batch(&mut batch);
+        agree(&card.receive(cache, &mut batch, &mut RxInfos::with_capacity(0)), &wanted[4..]);
+        // Without an end.
+        card.write(&[Bad(EOP)]);
+        nothing(card, cache, &mut batch, "half a frame");
+        card.write(&[Bad(RXE); 3]);
+        nothing(card, cache, &mut batch, "bad frames");
+        batch.clear();
+    });
 }
