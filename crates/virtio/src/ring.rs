@@ -393,3 +393,6 @@ fn number(of: usize) -> u16 {
     debug_assert!(of <= 1 << 15, "more than any ring has");
     of as u16
 }
+
+#[cfg(test)]
+mod tests;
