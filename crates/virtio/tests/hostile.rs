@@ -6,6 +6,7 @@ mod common;
 
 use common::{BASE, Rig, config, frame, layouts, wait};
 use ethdev::{Port as _, RxCounters, RxQueue as _, TxQueue as _};
+use mempool::Batch;
 use virtio::Features;
 use virtio::fake::{Chain, FakeConfig};
 
@@ -94,6 +95,17 @@ fn an_id_that_is_not_in_flight() {
             unsafe { rig.device.write(&chain.parts[0], 0, &[0; 100]) };
             rig.device.report(0, &chain, 72);
             rig.device.report(0, &chain, 72);
+        });
+        breaks(features, "ids that follow those in flight", |rig| {
+            while rig.device.collect(0).is_some() {}
+            for id in 8..24 {
+                rig.device.report_as(1, id, 0, 1);
+            }
+            // More than the ring holds, so that room is looked for behind what is in flight.
+            let mut batch = Batch::with_capacity(96);
+            rig.cache.alloc_batch(&mut batch, 96, 60);
+            rig.tx.send(&mut rig.cache, &mut batch);
+            rig.cache.free_batch(&mut batch);
         });
         breaks(features, "the middle of a chain", |rig| {
             while rig.device.collect(0).is_some() {}

@@ -74,6 +74,76 @@ fn the_odd_one_among_several_is_dealt_with_and_the_others_pass() {
     }
 }
 
+/// How a packet differs from those around it.
+#[derive(Clone, Copy, Debug)]
+enum Odd {
+    /// It has so many bytes of head room.
+    HeadRoom(usize),
+    /// It has so many bytes.
+    Bytes(usize),
+    OtherPool,
+}
+
+#[test]
+fn the_odd_one_among_several_that_were_received_is_forwarded_or_counted() {
+    let odds = [
+        Odd::HeadRoom(0),
+        Odd::HeadRoom(11),
+        Odd::HeadRoom(12),
+        Odd::Bytes(0),
+        Odd::Bytes(13),
+        Odd::Bytes(14),
+        Odd::OtherPool,
+    ];
+    for features in layouts() {
+        let mut rig = Rig::new(features);
+        let other = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap();
+        let alloc = |bytes: &[u8]| {
+            let mut packet = other.alloc().unwrap();
+            packet.append(bytes.len()).unwrap().copy_from_slice(bytes);
+            packet
+        };
+        // While a packet of the first pool is in flight, that stays the one whose packets go out four at a time.
+        rig.put(&[&frame(0, 60)]);
+        assert_eq!(rig.send(), 1);
+        rig.batch.push(alloc(&frame(1, 60))).unwrap();
+        common::wait("the pool to be mapped", || rig.send() == 1);
+        assert_eq!([rig.device.collect(0), rig.device.collect(0)], [Some(frame(0, 60)), Some(frame(1, 60))]);
+        let (mut packets, mut bytes, mut bad_length) = (2, 120, 0);
+        let places = [4, 5, 8].into_iter().flat_map(|count| (0..count).map(move |place| (count, place)));
+        for (odd, (count, place)) in odds.into_iter().flat_map(|odd| places.clone().map(move |place| (odd, place))) {
+            let what = format!("{features}: {odd:?} in place {place} of {count}");
+            for n in 0..count {
+                assert!(rig.device.deliver(0, &frame(count + n, 60 + 150 * n)), "{what}");
+            }
+            assert_eq!(rig.recv(), count, "{what}");
+            let packet = &mut rig.batch[place];
+            match odd {
+                Odd::HeadRoom(room) => {
+                    let more = packet.headroom() - room;
+                    packet.prepend(more).unwrap().copy_from_slice(&frame(place, more));
+                }
+                Odd::Bytes(count) => packet.truncate(count),
+                Odd::OtherPool => *packet = alloc(&frame(place, 99)),
+            }
+            let mut expected: Vec<Vec<u8>> = rig.batch.iter().map(|packet| packet.data().to_vec()).collect();
+            if matches!(odd, Odd::Bytes(0..14)) {
+                expected.remove(place);
+                bad_length += 1;
+            }
+            assert_eq!(rig.send(), count, "{what}");
+            let sent: Vec<_> = std::iter::from_fn(|| rig.device.collect(0)).collect();
+            assert!(sent == expected, "{what}");
+            packets += expected.len() as u64;
+            bytes += expected.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            let counters = rig.tx.counters();
+            assert_eq!((counters.packets, counters.bytes, counters.bad_length), (packets, bytes, bad_length), "{what}");
+        }
+        rig.close();
+        assert_eq!(other.away(), 0, "{features}");
+    }
+}
+
 #[test]
 fn the_smallest_pool_that_a_port_takes_is_enough_to_forward() {
     for features in layouts() {
