@@ -297,7 +297,7 @@ impl Policed {
     fn lost(&self, rate: f64) -> u64 {
         let (size, pace) = (SIZE.to_string(), rate.to_string());
         let [from, to] = &self.ports;
-        let words = ["run", from, to, "--size", &size, "--rate", &pace, "--duration", TRIAL, "--warm-up", "0s"];
+        let words = ["run", from, to, "--size", &size, "--rate", &pace, "--duration", TRIAL, "--warm-up", "200ms"];
         let lost = self.pktgen(&words).count("/directions/0/lost");
         println!("run: at {rate} pps {lost} are lost");
         lost
