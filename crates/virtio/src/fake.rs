@@ -190,6 +190,11 @@ impl FakeDevice {
         self.state().config.features = features;
     }
 
+    /// Changes the number of descriptors that its queues may have, from its next reset on.
+    pub fn set_queue_size(&self, size: u16) {
+        self.state().config.queue_size = size;
+    }
+
     /// Sets whether the device is away: then a driver that looks for it does not find it.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;

@@ -5,15 +5,12 @@
 mod common;
 
 use common::{BASE, MERGING, Rig, config, frame, wait};
-use device::{DmaDomain, EventFd, Interrupts};
 use ethdev::{HashTypes, MacAddress, Port as _, Reta, Rss, RxQueue as _, TxQueue as _};
 use mempool::{Pool, PoolConfig};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
-use virtio::fake::{FakeConfig, FakeDevice, FakeNotifier, FakeTransport};
-use virtio::transport::{Interface, QueueSetup};
-use virtio::{Config, Features, Opened, Result, Transport};
+use virtio::fake::{FakeConfig, FakeDevice};
+use virtio::transport::Interface;
+use virtio::{Config, Features, Opened};
 
 fn pool() -> Pool {
     Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap()
@@ -368,63 +365,6 @@ fn queues_may_be_dropped_before_and_after_their_port() {
     assert_eq!(pool.away(), 0);
 }
 
-/// A transport that says which size queues have.
-struct Sized(FakeTransport, Arc<AtomicU16>);
-
-// SAFETY: all but the size is the other one's.
-unsafe impl Transport for Sized {
-    type Notifier = FakeNotifier;
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn dma(&self) -> &DmaDomain {
-        self.0.dma()
-    }
-
-    fn vectors(&self, wish: Interrupts, count: u16) -> Result<Vec<Arc<EventFd>>> {
-        self.0.vectors(wish, count)
-    }
-
-    fn reset(&self) -> Result<()> {
-        self.0.reset()
-    }
-
-    fn status(&self) -> Result<u8> {
-        self.0.status()
-    }
-
-    fn set_status(&self, status: u8) -> Result<()> {
-        self.0.set_status(status)
-    }
-
-    fn device_features(&self) -> Result<u64> {
-        self.0.device_features()
-    }
-
-    fn set_driver_features(&self, features: u64) -> Result<()> {
-        self.0.set_driver_features(features)
-    }
-
-    fn read_config(&self, offset: u16, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_config(offset, bytes)
-    }
-
-    fn queue_size(&self, queue: u16) -> Result<u16> {
-        Ok(self.0.queue_size(queue)?.min(self.1.load(Ordering::Relaxed)))
-    }
-
-    unsafe fn set_up_queue(&self, queue: u16, setup: &QueueSetup) -> Result<FakeNotifier> {
-        // SAFETY: promised by the caller.
-        unsafe { self.0.set_up_queue(queue, setup) }
-    }
-
-    fn watch(&self, limit: Duration) -> Option<&'static str> {
-        self.0.watch(limit)
-    }
-}
-
 /// The queue has taken bursts several at a time, and then headers say in how many buffers a frame lies, in rings of the other layout and
 /// of fewer descriptors; and back.
 #[test]
@@ -432,15 +372,15 @@ fn a_device_that_comes_back_with_other_headers_and_rings_delivers_the_same() {
     for (first, second) in [(Features::default(), Features::RING_PACKED), (Features::RING_PACKED, Features::default())]
     {
         let device = FakeDevice::new(with(BASE | first));
-        let size = Arc::new(AtomicU16::new(64));
-        let mut rig = Rig::over(Sized(device.transport(), Arc::clone(&size)), device, &config());
+        device.set_queue_size(64);
+        let mut rig = Rig::over(device.transport(), device, &config());
         let (mut packets, mut bytes) = (0, 0);
         for round in 0..6 {
             let merging = round % 2 == 1;
             if round > 0 {
                 let resets = rig.device.resets();
                 rig.device.offer(if merging { BASE | MERGING | second } else { BASE | first });
-                size.store(if merging { 16 } else { 64 }, Ordering::Relaxed);
+                rig.device.set_queue_size(if merging { 16 } else { 64 });
                 rig.device.lose("another one comes");
                 wait("the next session", || rig.device.resets() > resets && rig.port.link().unwrap().up);
                 // The queue moves over.
